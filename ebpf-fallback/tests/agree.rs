@@ -7,6 +7,7 @@ mod open;
 use aya::maps::Array;
 use aya::programs::{ProgramError, TestRun, Xdp};
 use aya::{Ebpf, EbpfLoader, TestRunOptions};
+use fastrand::Rng;
 use open::{Found, OPENED, Report};
 use packet::addr::Addr;
 use packet::flow::{FlowKey, HashKey};
@@ -138,22 +139,16 @@ fn kernel_and_host_find_the_same_in_every_frame_of_the_cases() {
 fn kernel_and_host_agree_on_damaged_frames() {
     let mut ebpf = loaded(ebpf_fallback::FLOOR, &["parse"]);
     let frames = frames();
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut roll = |n: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state % n as u64) as usize
-    };
+    let mut rng = Rng::with_seed(0x9e37_79b9_7f4a_7c15);
     let mut outcomes = [0; 6];
     for _ in 0..20_000 {
-        let mut bytes = frames[roll(frames.len())].clone();
-        for _ in 0..1 + roll(3) {
-            let at = roll(bytes.len().min(160));
-            bytes[at] = [0, 0xff, 1 << roll(8), roll(256) as u8][roll(4)];
+        let mut bytes = frames[rng.usize(..frames.len())].clone();
+        for _ in 0..1 + rng.usize(..3) {
+            let at = rng.usize(..bytes.len().min(160));
+            bytes[at] = [0, 0xff, 1 << rng.usize(..8), rng.u8(..)][rng.usize(..4)];
         }
-        if roll(4) == 0 {
-            bytes.truncate(SHORTEST + roll(bytes.len() - SHORTEST + 1));
+        if rng.usize(..4) == 0 {
+            bytes.truncate(SHORTEST + rng.usize(..bytes.len() - SHORTEST + 1));
         }
         outcomes[assert_agreed(&mut ebpf, &mut bytes) as usize] += 1;
     }

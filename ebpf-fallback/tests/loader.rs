@@ -9,6 +9,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use patience::{eventually, met};
+
 use aya::EbpfLoader;
 use aya::programs::Xdp;
 use aya::programs::xdp::XdpMode;
@@ -101,16 +103,13 @@ impl Stage {
     fn started(&self, arguments: &[&str]) -> Running {
         let log = std::fs::File::create(self.folder.join("log")).unwrap();
         let mut running = Running(self.command(arguments).stderr(log).spawn().unwrap());
-        let begun = Instant::now();
-        loop {
+        eventually("an lcore that turns", || {
             let region = Region::open(&self.place).ok();
-            if region.is_some_and(|r| r.live_lcores().any(|(_, lcore)| lcore.tick() > 0)) {
-                return running;
-            }
-            assert!(running.0.try_wait().unwrap().is_none(), "{}", self.log());
-            assert!(begun.elapsed() < Duration::from_secs(30), "{}", self.log());
-            std::thread::sleep(Duration::from_millis(10));
-        }
+            let turns = region.is_some_and(|r| r.live_lcores().any(|(_, lcore)| lcore.tick() > 0));
+            assert!(turns || running.0.try_wait().unwrap().is_none(), "{}", self.log());
+            met(turns, || self.log())
+        });
+        running
     }
 
     fn log(&self) -> String {
@@ -156,11 +155,9 @@ fn attached(interface: &str) -> Option<(String, u32)> {
 /// file.
 #[track_caller]
 fn freed(interface: &str) {
-    let begun = Instant::now();
-    while attached(interface).is_some() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "{interface} is still attached");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    eventually(&format!("{interface} without a program"), || {
+        attached(interface).map_or(Ok(()), |there| Err(format!("{there:?}")))
+    });
 }
 
 /// Somebody's program on an interface, for as long as this lives.
@@ -212,11 +209,9 @@ fn programs_are_attached_outlive_the_loader_and_are_replaced_in_place() {
     let passed = |page: &LcorePage<'_>| page.verdict_count(VerdictCounter::Punt);
     let before = region.counters().sum(passed);
     send("in1", &frame_to("in0"));
-    let begun = Instant::now();
-    while region.counters().sum(passed) == before {
-        assert!(begun.elapsed() < Duration::from_secs(30), "no stage decided");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    eventually("a decision of a stage", || {
+        met(region.counters().sum(passed) != before, || "no stage decided".to_owned())
+    });
     let missing = |page: &LcorePage<'_>| page.dropped(0, DropReason::StageMissing);
     assert_eq!(region.counters().sum(missing), 0, "the stages are there without a process");
     let loader = stage.started(&[]);
@@ -446,11 +441,7 @@ fn what_slowpath_commits_is_acknowledged_and_links_are_watched() {
     let mut writer = Writer::attach(&region).unwrap();
     let generation = writer.commit().unwrap();
     let until = |what: &str, so: &dyn Fn() -> bool| {
-        let begun = Instant::now();
-        while !so() {
-            assert!(begun.elapsed() < Duration::from_secs(30), "{what}\n{}", stage.log());
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        eventually(what, || met(so(), || stage.log()));
     };
     let all = |so: &dyn Fn(&tables::lcore::LcoreStatus) -> bool| {
         region.live_lcores().count() == cpus() && region.live_lcores().all(|(_, lcore)| so(lcore))

@@ -7,6 +7,7 @@ mod asked;
 mod maps;
 
 use asked::{Asked, BACK, BACK_HIGH, FRONT_HIGH, MISSED};
+use fastrand::Rng;
 use maps::Kernel;
 use packet::addr::Addr;
 use packet::flow::{FlowKey, SCOPE_PLAIN, Side};
@@ -33,22 +34,6 @@ fn the_verifier_takes_them_for_a_region_of_the_default_sizes() {
     let region = Region::anonymous(&Sizes::DEFAULT).expect("they are in range");
     let kernel = Kernel::<Asked>::new(&region, &PROGRAMS);
     assert_eq!(kernel.differs(&region), []);
-}
-
-/// A sequence of numbers that is the same in every run.
-struct Dice(u64);
-
-impl Dice {
-    fn word(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn roll(&mut self, n: u64) -> u64 {
-        (self.word() >> 11) % n
-    }
 }
 
 fn nothing() -> Asked {
@@ -138,23 +123,23 @@ fn furnish(writer: &mut Writer<'_>) -> Vec<u32> {
     (0..8).map(&mut service).collect()
 }
 
-fn frontend_key(dice: &mut Dice, kinds: u64) -> FrontendKey {
-    let addr = match dice.roll(2) {
-        0 => v4(0xcb00_7100 + dice.roll(6) as u32),
-        _ => Addr { words: [0x2001, 7, dice.roll(2) as u32, dice.roll(4) as u32] },
+fn frontend_key(rng: &mut Rng, kinds: u64) -> FrontendKey {
+    let addr = match rng.u64(..2) {
+        0 => v4(0xcb00_7100 + rng.u32(..6)),
+        _ => Addr { words: [0x2001, 7, rng.u32(..2), rng.u32(..4)] },
     };
-    let (port, proto) = ([80, 443, 53][dice.roll(3) as usize], [6, 17][dice.roll(2) as usize]);
+    let (port, proto) = ([80, 443, 53][rng.usize(..3)], [6, 17][rng.usize(..2)]);
     let exact = FrontendKey { scope_key: 0, addr, port, proto, prefix_len: 128, pad: 0 };
     if kinds == 0 {
         return exact;
     }
-    let len = [128, 128, 127, 120, 112, 64, 40, 0][dice.roll(8) as usize];
+    let len = [128, 128, 127, 120, 112, 64, 40, 0][rng.usize(..8)];
     let len = if addr.is_v4() { len.max(96) } else { len };
     FrontendKey {
-        scope_key: [0, 0, 5, 9][dice.roll(4) as usize],
+        scope_key: [0, 0, 5, 9][rng.usize(..4)],
         addr: addr.masked(len),
-        port: [port, port, 0][dice.roll(3) as usize],
-        proto: [proto, proto, 0][dice.roll(3) as usize],
+        port: [port, port, 0][rng.usize(..3)],
+        proto: [proto, proto, 0][rng.usize(..3)],
         prefix_len: len,
         pad: 0,
     }
@@ -166,30 +151,30 @@ fn kernel_and_host_find_the_same_frontends_and_pick_the_same_backends() {
         let region = region();
         let mut writer = Writer::attach(&region).expect("the region is new");
         let services = furnish(&mut writer);
-        let mut dice = Dice(7 + kinds);
+        let mut rng = Rng::with_seed(7 + kinds);
         for n in 0..48 {
-            let key = frontend_key(&mut dice, kinds);
+            let key = frontend_key(&mut rng, kinds);
             writer.put_frontend(&key, services[n % 8]).expect("there is room");
         }
         let generation = writer.commit().expect("it is whole");
         // What is prepared after it is not seen by it.
         for n in 0..6 {
-            let key = FrontendKey { port: 8000 + n, ..frontend_key(&mut dice, kinds) };
+            let key = FrontendKey { port: 8000 + n, ..frontend_key(&mut rng, kinds) };
             let _ = writer.put_frontend(&key, services[0]);
         }
         let mut kernel = Kernel::new(&region, &["frontend"]);
         let set = region.tables(generation);
         let (mut found, mut picked, mut admitted) = (0, 0, 0);
         for _ in 0..1000 {
-            let key = frontend_key(&mut dice, 0);
+            let key = frontend_key(&mut rng, 0);
             let mut here = nothing();
-            here.scope_key = [0, 5, 9, 11][dice.roll(4) as usize];
+            here.scope_key = [0, 5, 9, 11][rng.usize(..4)];
             (here.addr, here.port, here.proto) = (key.addr, key.port, key.proto);
-            if dice.roll(4) == 0 {
-                here.port = 8000 + dice.roll(6) as u16;
+            if rng.u64(..4) == 0 {
+                here.port = 8000 + rng.u16(..6);
             }
-            here.hash = dice.word();
-            here.front.low = v4(0xc633_6400 + dice.roll(32) as u32);
+            here.hash = rng.u64(..);
+            here.front.low = v4(0xc633_6400 + rng.u32(..32));
             let there = kernel.ask("frontend", &here);
             asked::frontend(&mut here, &set);
             assert_eq!(here, there);
@@ -203,22 +188,22 @@ fn kernel_and_host_find_the_same_frontends_and_pick_the_same_backends() {
 }
 
 /// Flow number `n`: with NAT a back entry, without none; options of any length.
-fn flow(dice: &mut Dice, n: u32) -> Asked {
+fn flow(rng: &mut Rng, n: u32) -> Asked {
     let mut asked = nothing();
     let (front, side) = FlowKey::new(1, 6, v4(0xc633_0000 + n), n as u16, v4(0xcb00_7105), 80);
     let (back, other) = FlowKey::new(SCOPE_PLAIN, 6, v4(0x0a00_0001), n as u16, v4(9), 8080);
     (asked.front, asked.back) = (front, back);
     asked.sides = if side == Side::High { FRONT_HIGH } else { 0 };
     asked.sides |= if other == Side::High { BACK_HIGH } else { 0 };
-    let nat = dice.roll(2) == 0;
+    let nat = rng.u64(..2) == 0;
     asked.sides |= if nat { BACK } else { 0 };
     asked.forward.mode = if nat { Mode::Nat as u8 } else { Mode::Tunnel as u8 };
     (asked.forward.backend, asked.forward.proto) = (n, 6);
     (asked.gateway.vni, asked.gateway.node) = (n, v4(n));
-    (asked.digest, asked.nat_map) = (dice.word() as u32, if nat { 3 } else { NONE });
-    asked.option_len = [0, 8, 32, 48, 56, 252][dice.roll(6) as usize];
+    (asked.digest, asked.nat_map) = (rng.u32(..), if nat { 3 } else { NONE });
+    asked.option_len = [0, 8, 32, 48, 56, 252][rng.usize(..6)];
     let words = asked.option_len.div_ceil(8) as usize;
-    asked.options[..words].fill_with(|| dice.word());
+    asked.options[..words].fill_with(|| rng.u64(..));
     if asked.option_len == 252 {
         asked.options[31] &= u64::from(u32::MAX);
     }
@@ -250,8 +235,8 @@ fn flows_that_the_kernel_begins_are_those_that_the_host_begins() {
     let region = region();
     let mut kernel = Kernel::new(&region, &["insert", "find", "answer"]);
     let flows = Flows::new(&region).as_owner(1, 1);
-    let mut dice = Dice(11);
-    let all: Vec<Asked> = (0..300).map(|n| flow(&mut dice, n)).collect();
+    let mut rng = Rng::with_seed(11);
+    let all: Vec<Asked> = (0..300).map(|n| flow(&mut rng, n)).collect();
     let mut refused = 0;
     for asked in &all {
         let there = kernel.ask("insert", asked);
@@ -264,13 +249,13 @@ fn flows_that_the_kernel_begins_are_those_that_the_host_begins() {
     let (mut known, mut states) = (0, [0; 6]);
     for asked in all.iter().chain(&all) {
         for key in [asked.front, asked.back] {
-            let mut here = Asked { front: key, now_s: 101 + dice.roll(2) as u32, ..*asked };
+            let mut here = Asked { front: key, now_s: 101 + rng.u32(..2), ..*asked };
             let there = kernel.ask("find", &here);
             asked::find(&mut here, &flows);
             assert_eq!(here, there);
             known += u32::from(here.outcome != MISSED);
-            let flags = [2, 16, 16, 16, 17, 20][dice.roll(6) as usize];
-            let sides = dice.roll(2) as u8;
+            let flags = [2, 16, 16, 16, 17, 20][rng.usize(..6)];
+            let sides = rng.u8(..2);
             here = Asked { proto: flags, sides, answer: Answer::empty(), ..here };
             let there = kernel.ask("answer", &here);
             asked::answer(&mut here, &flows);
@@ -290,23 +275,23 @@ fn gateways_legs_change_alike_and_flows_end_alike() {
     let region = region();
     let mut kernel = Kernel::new(&region, &["insert", "leg", "ends", "remove", "answer"]);
     let flows = Flows::new(&region).as_owner(1, 1);
-    let mut dice = Dice(23);
-    let all: Vec<Asked> = (0..40).map(|n| flow(&mut dice, n)).collect();
+    let mut rng = Rng::with_seed(23);
+    let all: Vec<Asked> = (0..40).map(|n| flow(&mut rng, n)).collect();
     for asked in &all {
         assert_eq!(insert(&flows, asked), kernel.ask("insert", asked).outcome);
     }
     let (mut legs, mut gone) = ([0; 4], 0);
     for turn in 0..1500 {
-        let n = dice.roll(40) as u32;
-        let mut here = Asked { front: all[n as usize].front, ..flow(&mut dice, n) };
-        here.sides = dice.roll(2) as u8;
+        let n = rng.u32(..40);
+        let mut here = Asked { front: all[n as usize].front, ..flow(&mut rng, n) };
+        here.sides = rng.u8(..2);
         let there = kernel.ask("leg", &here).outcome;
         let update = asked::leg(&here, &bytes(&here), &flows);
         assert_eq!(update, there);
         if update != MISSED {
             legs[update as usize] += 1;
         }
-        let key = [all[n as usize].front, all[n as usize].back][dice.roll(2) as usize];
+        let key = [all[n as usize].front, all[n as usize].back][rng.usize(..2)];
         here = Asked { front: key, proto: 16, answer: Answer::empty(), more: [0; 5], ..here };
         let there = kernel.ask("ends", &here);
         asked::ends(&mut here, &flows);
@@ -331,8 +316,8 @@ fn a_flow_is_begun_once_and_a_full_index_refuses_it_whole() {
     let region = region();
     let mut kernel = Kernel::new(&region, &["insert", "find"]);
     let flows = Flows::new(&region).as_owner(1, 1);
-    let mut dice = Dice(13);
-    let one = flow(&mut dice, 1);
+    let mut rng = Rng::with_seed(13);
+    let one = flow(&mut rng, 1);
     assert!(kernel.ask("insert", &one).outcome < MISSED - 10);
     assert_eq!(kernel.ask("insert", &one).outcome, MISSED - 3, "it exists");
     assert!(insert(&flows, &one) < MISSED - 10);
@@ -376,18 +361,18 @@ fn datagrams_are_remembered_alike() {
     let region = region();
     let mut kernel = Kernel::new(&region, &["remember", "datagram"]);
     let table = Fragments::new(&region).as_owner(1, 1);
-    let (mut dice, mut outcomes, mut known) = (Dice(17), [0; 3], 0);
+    let (mut rng, mut outcomes, mut known) = (Rng::with_seed(17), [0; 3], 0);
     for n in 0..400 {
         let mut here = nothing();
-        here.front = FlowKey { scope: 1, ports: dice.roll(150) as u32, ..v6_front() };
+        here.front = FlowKey { scope: 1, ports: rng.u32(..150), ..v6_front() };
         here.proto = 17;
-        (here.nat_map, here.digest) = (n, dice.word() as u32);
-        (here.sides, here.now_s) = (dice.roll(2) as u8, 100 + n / 20);
+        (here.nat_map, here.digest) = (n, rng.u32(..));
+        (here.sides, here.now_s) = (rng.u8(..2), 100 + n / 20);
         let there = kernel.ask("remember", &here);
         asked::remember(&mut here, &table);
         assert_eq!(here, there);
         outcomes[here.outcome as usize] += 1;
-        here.front.ports = dice.roll(150) as u32;
+        here.front.ports = rng.u32(..150);
         let there = kernel.ask("datagram", &here);
         asked::datagram(&mut here, &table);
         assert_eq!(here, there);
@@ -402,13 +387,13 @@ fn datagrams_are_remembered_alike() {
 fn endpoints_get_the_same_scopes_and_counters_count_the_same() {
     let region = region();
     let mut kernel = Kernel::new(&region, &["scope", "count"]);
-    let (scopes, mut dice) = (Scopes::new(&region), Dice(19));
+    let (scopes, mut rng) = (Scopes::new(&region), Rng::with_seed(19));
     let mut refused = 0;
     for _ in 0..200 {
         let mut here = nothing();
-        here.scope_key = [u64::MAX, dice.roll(20), dice.word()][dice.roll(3) as usize];
-        (here.proto, here.port) = (1 + dice.roll(2) as u8, dice.roll(2) as u16);
-        here.now_s = 100 + dice.roll(3) as u32;
+        here.scope_key = [u64::MAX, rng.u64(..20), rng.u64(..)][rng.usize(..3)];
+        (here.proto, here.port) = (1 + rng.u8(..2), rng.u16(..2));
+        here.now_s = 100 + rng.u32(..3);
         let there = kernel.ask("scope", &here);
         let scope = scopes.intern(here.proto, here.port, here.scope_key, here.now_s);
         assert_eq!(scope.unwrap_or(MISSED), there.outcome);
@@ -416,10 +401,10 @@ fn endpoints_get_the_same_scopes_and_counters_count_the_same() {
     }
     assert!(refused > 20 && scopes.taken() == Sizes::SMALL.scopes);
     for _ in 0..300 {
-        let (lcore, arm) = (dice.roll(3) as u32, dice.roll(2) as u8);
-        let (service, backend) = (dice.roll(20) as u32, dice.roll(40) as u32);
-        let mut here = Asked { nat_map: lcore, proto: arm, hash: dice.roll(1500), ..nothing() };
-        (here.more[0], here.more[1], here.addr) = (service, backend, v4(dice.word() as u32));
+        let (lcore, arm) = (rng.u32(..3), rng.u8(..2));
+        let (service, backend) = (rng.u32(..20), rng.u32(..40));
+        let mut here = Asked { nat_map: lcore, proto: arm, hash: rng.u64(..1500), ..nothing() };
+        (here.more[0], here.more[1], here.addr) = (service, backend, v4(rng.u32(..)));
         kernel.ask("count", &here);
         if let Some(page) = region.counters().lcore(lcore) {
             page.passage(service, backend, here.hash);

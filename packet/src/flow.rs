@@ -191,6 +191,8 @@ const _: () = assert!(size_of::<FlowKey>() == 44 && align_of::<FlowKey>() == 4);
 
 #[cfg(test)]
 mod tests {
+    use fastrand::Rng;
+
     use super::*;
 
     const SEED: HashKey = HashKey::new(0);
@@ -210,12 +212,12 @@ mod tests {
 
     #[test]
     fn the_lesser_end_by_address_and_port_is_the_low_one() {
-        let mut dice = crate::tests::Dice(5);
+        let mut rng = Rng::with_seed(5);
         for _ in 0..if cfg!(miri) { 100 } else { 10_000 } {
-            let mut word = || [0, 1, 2, 0x8000_0000, 0xffff_ffff][dice.roll(5)];
+            let mut word = || [0, 1, 2, 0x8000_0000, 0xffff_ffff][rng.usize(..5)];
             let a = Addr { words: [word(), word(), word(), word()] };
             let b = Addr { words: [word(), a.words[1], word(), a.words[3]] };
-            let (p, q) = (dice.roll(3) as u16, dice.roll(3) as u16);
+            let (p, q) = (rng.u16(..3), rng.u16(..3));
             let (key, side) = FlowKey::new(0, 6, a, p, b, q);
             assert_eq!(side == Side::Low, (a, p) <= (b, q));
             assert_eq!((key.end(side), key.end(side.other())), ((a, p), (b, q)));
@@ -305,14 +307,13 @@ mod tests {
 
     #[test]
     fn each_bit_of_a_key_turns_half_of_either_half_of_the_hash() {
-        let (trials, mut dice) = (if cfg!(miri) { 8 } else { 512 }, crate::tests::Dice(9));
+        let (trials, mut rng) = (if cfg!(miri) { 8 } else { 512 }, Rng::with_seed(9));
         for bit in 0..11 * 32 {
             let (mut low, mut high) = (0, 0);
             for _ in 0..trials {
                 let mut words: [u32; 11] = [0; 11];
-                words.iter_mut().for_each(|word| *word = dice.roll(1 << 31) as u32);
-                let by =
-                    HashKey::new((dice.roll(1 << 31) as u64) << 33 | dice.roll(1 << 31) as u64);
+                words.iter_mut().for_each(|word| *word = rng.u32(..1 << 31));
+                let by = HashKey::new((rng.u64(..1 << 31)) << 33 | rng.u64(..1 << 31));
                 let before = of_words(&words).hash(&by);
                 words[bit / 32] ^= 1 << (bit % 32);
                 let turned = before ^ of_words(&words).hash(&by);

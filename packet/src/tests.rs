@@ -7,6 +7,8 @@ use crate::ip::Ip;
 use crate::window::Window;
 use std::vec::Vec;
 
+use fastrand::Rng;
+
 /// The bytes of a sample.
 pub fn bytes(hex: &str) -> Vec<u8> {
     hex.as_bytes()
@@ -35,18 +37,6 @@ pub fn frame(hex: &str) -> (Vec<u8>, Ip) {
     let eth = Ethernet::parse(&window).unwrap();
     let ip = Ip::parse(&window, eth.l3, eth.ethertype).unwrap();
     (bytes, ip)
-}
-
-/// A small generator of numbers that look random (xorshift64*), so that a failure repeats.
-pub struct Dice(pub u64);
-
-impl Dice {
-    pub fn roll(&mut self, sides: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % sides
-    }
 }
 
 type Harness = fn(&mut [u8]);
@@ -88,22 +78,22 @@ fn no_harness_falls_over_real_packets_cut_anywhere() {
 
 #[test]
 fn no_harness_falls_over_damaged_packets() {
-    let mut dice = Dice(0x5745_4952);
+    let mut rng = Rng::with_seed(0x5745_4952);
     for turn in 0..if cfg!(miri) { 60 } else { 60_000 } {
         let sample = bytes(samples::ALL[turn % samples::ALL.len()]);
-        let start = STARTS[dice.roll(STARTS.len())].min(sample.len());
+        let start = STARTS[rng.usize(..STARTS.len())].min(sample.len());
         let mut damaged = sample[start..].to_vec();
-        for _ in 0..=dice.roll(4) {
+        for _ in 0..=rng.usize(..4) {
             if damaged.is_empty() {
                 break;
             }
             // Mostly among the headers, mostly a bit or an extreme.
-            let at = dice.roll(damaged.len().min(80));
-            damaged[at] = match dice.roll(4) {
-                0 => damaged[at] ^ 1 << dice.roll(8),
+            let at = rng.usize(..damaged.len().min(80));
+            damaged[at] = match rng.usize(..4) {
+                0 => damaged[at] ^ 1 << rng.usize(..8),
                 1 => 0xff,
                 2 => 0,
-                _ => dice.roll(256) as u8,
+                _ => rng.u8(..),
             };
         }
         run_all(&damaged);
@@ -112,13 +102,13 @@ fn no_harness_falls_over_damaged_packets() {
 
 #[test]
 fn no_harness_falls_over_noise() {
-    let mut dice = Dice(1);
+    let mut rng = Rng::with_seed(1);
     for _ in 0..if cfg!(miri) { 60 } else { 60_000 } {
-        let len = dice.roll(160);
-        let mut noise: Vec<u8> = (0..len).map(|_| dice.roll(256) as u8).collect();
+        let len = rng.usize(..160);
+        let mut noise: Vec<u8> = (0..len).map(|_| rng.u8(..)).collect();
         // Else nearly everything ends at the version.
         if let Some(first) = noise.first_mut() {
-            *first = [0x45, 0x46, 0x60, 0x08, 0x00, 0x48][dice.roll(6)];
+            *first = [0x45, 0x46, 0x60, 0x08, 0x00, 0x48][rng.usize(..6)];
         }
         run_all(&noise);
     }

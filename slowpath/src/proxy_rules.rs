@@ -274,7 +274,7 @@ mod tests {
             })
             .unwrap();
         let mut transaction = writer.begin(SystemTime::UNIX_EPOCH);
-        transaction.upsert_service(service).unwrap();
+        transaction.upsert_service_and_frontends(service, Vec::new()).unwrap();
         transaction.commit();
     }
 

@@ -24,8 +24,9 @@ mod planes {
     pub mod xdp;
 }
 
+use fastrand::Rng;
 use nearly::both::{Both, Came, Exception};
-use nearly::mutation::{self, Dice, Mutation, Trial};
+use nearly::mutation::{self, Mutation, Trial};
 use nearly::{seeds, traffic};
 use planes::xdp::DEVICES;
 use std::collections::{BTreeMap, VecDeque};
@@ -57,7 +58,7 @@ struct Run {
     both: Both,
     /// Another one can be asked for: `WEIR_SEED=1 cargo test -p tests --test agreement`.
     seed: u64,
-    dice: Dice,
+    rng: Rng,
     shown: usize,
     /// Frames of the burst that is being shown, unless something ends it earlier.
     burst: usize,
@@ -73,7 +74,7 @@ impl Run {
         Run {
             both,
             seed,
-            dice: Dice(seed),
+            rng: Rng::with_seed(seed),
             shown: 0,
             burst: 1,
             arrived: VecDeque::new(),
@@ -97,10 +98,10 @@ impl Run {
 
     /// Ends the burst, and decides how long the next one is.
     fn end_burst(&mut self) -> Option<()> {
-        self.burst = match self.dice.roll(4) {
+        self.burst = match self.rng.usize(..4) {
             0 => 1,
-            1 => 2 + self.dice.roll(7),
-            _ => 1 + self.dice.roll(LONGEST),
+            1 => 2 + self.rng.usize(..7),
+            _ => 1 + self.rng.usize(..LONGEST),
         };
         self.both.end_burst().or_else(|text| self.fail(&text).ok_or(())).ok()
     }
@@ -125,40 +126,40 @@ impl Run {
 
     /// What comes next: of every kind something, most of it whole.
     fn next(&mut self, setup: &Setup, nearly: &[(Mutation, Trial)]) -> (Mutation, Trial) {
-        let Run { dice, arrived, left, .. } = self;
-        let what = dice.roll(16);
-        let one = dice.roll(arrived.len().max(1));
+        let Run { rng, arrived, left, .. } = self;
+        let what = rng.usize(..16);
+        let one = rng.usize(..arrived.len().max(1));
         let before = arrived.get(one);
         let whole = |trial| (Mutation::Another, trial);
         let changed =
             |mutation: Mutation| before.map(|trial| (mutation.clone(), mutation.of(trial)));
         let found = match what {
             0..4 => {
-                let answered = left.get(dice.roll(left.len().max(1)));
-                answered.and_then(|(exit, frame)| traffic::answer(*exit, frame, dice)).map(whole)
+                let answered = left.get(rng.usize(..left.len().max(1)));
+                answered.and_then(|(exit, frame)| traffic::answer(*exit, frame, rng)).map(whole)
             }
             4..6 => before.cloned().map(whole),
-            6..11 if !nearly.is_empty() => Some(nearly[dice.roll(nearly.len())].clone()),
+            6..11 if !nearly.is_empty() => Some(nearly[rng.usize(..nearly.len())].clone()),
             11 => changed(Mutation::OtherArmsOwn),
             12 => {
-                let at = dice.roll(before.map_or(1, |trial| trial.bytes.len().max(1)));
-                changed(Mutation::Mended(Box::new(Mutation::Bit(at, dice.roll(8) as u8))))
+                let at = rng.usize(..before.map_or(1, |trial| trial.bytes.len().max(1)));
+                changed(Mutation::Mended(Box::new(Mutation::Bit(at, rng.u8(..8)))))
             }
             13 => before
                 .zip(arrived.back())
-                .and_then(|(seed, other)| mutation::splices(seed, other).nth(dice.roll(112))),
+                .and_then(|(seed, other)| mutation::splices(seed, other).nth(rng.usize(..112))),
             _ => None,
         };
-        found.unwrap_or_else(|| whole(traffic::request(setup, dice)))
+        found.unwrap_or_else(|| whole(traffic::request(setup, rng)))
     }
 
     /// Shows `count` frames of all kinds; now and then time passes.
     fn mix(&mut self, setup: &Setup, nearly: &[(Mutation, Trial)], count: usize) -> Option<()> {
         for _ in 0..count {
-            if self.dice.roll(100) == 0 {
+            if self.rng.usize(..100) == 0 {
                 self.end_burst()?;
-                let most = [3, 15, 140][self.dice.roll(3)];
-                self.both.advance_s(1 + self.dice.roll(most) as u32);
+                let most = [3, 15, 140][self.rng.usize(..3)];
+                self.both.advance_s(1 + self.rng.usize(..most) as u32);
             }
             let (mutation, trial) = self.next(setup, nearly);
             self.show(&mutation, trial)?;
@@ -182,8 +183,8 @@ impl Run {
             }
             let Some(seed) = seeds::shown_by(&step.act) else { continue };
             self.show(&Mutation::Another, seed.clone())?;
-            let single = mutation::all(&seed, &mut self.dice);
-            let double = mutation::double(&single, share / 4, &mut self.dice);
+            let single = mutation::all(&seed, &mut self.rng);
+            let double = mutation::double(&single, share / 4, &mut self.rng);
             let chosen = single.into_iter().take(share).chain(double);
             let nearly: Vec<(Mutation, Trial)> = chosen.map(|m| (m.clone(), m.of(&seed))).collect();
             self.mix(&case.setup, &nearly, share)?;

@@ -17,7 +17,8 @@ mod planes {
 
 use explain::{Explainer, Explanation, Way};
 use fastpath::burst::Arrival;
-use nearly::mutation::{Dice, Trial};
+use fastrand::Rng;
+use nearly::mutation::Trial;
 use nearly::traffic;
 use packet::icmp;
 use packet::ip::{Ip, L4};
@@ -188,30 +189,30 @@ fn is_told(told: &Explanation, frame: &[u8]) -> bool {
 }
 
 /// A packet that comes next: a client's, an answer to what left, or one with a turned bit.
-fn next(setup: &Setup, dice: &mut Dice, left: &VecDeque<(Exit, Vec<u8>)>) -> Trial {
-    let answered = match dice.roll(16) {
-        0..7 => left.get(dice.roll(left.len().max(1))),
+fn next(setup: &Setup, rng: &mut Rng, left: &VecDeque<(Exit, Vec<u8>)>) -> Trial {
+    let answered = match rng.usize(..16) {
+        0..7 => left.get(rng.usize(..left.len().max(1))),
         _ => None,
     };
     let answer = answered.and_then(|(exit, frame)| match exit {
-        Exit::Kernel(arm) => of_kernel(*arm, frame, dice),
-        Exit::Port(_) => traffic::answer(*exit, frame, dice),
+        Exit::Kernel(arm) => of_kernel(*arm, frame, rng),
+        Exit::Port(_) => traffic::answer(*exit, frame, rng),
     });
-    let mut trial = answer.unwrap_or_else(|| match dice.roll(24) {
+    let mut trial = answer.unwrap_or_else(|| match rng.usize(..24) {
         0 => traffic::arrives(INGRESS, from_router(cut()).bytes()),
-        _ => traffic::request(setup, dice),
+        _ => traffic::request(setup, rng),
     });
-    if dice.roll(6) == 0 && !trial.bytes.is_empty() {
-        let at = dice.roll(trial.bytes.len().min(120));
-        trial.bytes[at] ^= 1 << dice.roll(8);
+    if rng.usize(..6) == 0 && !trial.bytes.is_empty() {
+        let at = rng.usize(..trial.bytes.len().min(120));
+        trial.bytes[at] ^= 1 << rng.usize(..8);
     }
-    if dice.roll(40) == 0 {
-        trial.bytes.truncate(dice.roll(100));
+    if rng.usize(..40) == 0 {
+        trial.bytes.truncate(rng.usize(..100));
     }
-    if setup.max_scopes == FEW && trial.bytes.len() > ENDPOINT_AT && dice.roll(8) == 0 {
-        trial.bytes[ENDPOINT_AT] = dice.roll(32) as u8;
+    if setup.max_scopes == FEW && trial.bytes.len() > ENDPOINT_AT && rng.usize(..8) == 0 {
+        trial.bytes[ENDPOINT_AT] = rng.u8(..32);
     }
-    if dice.roll(64) == 0 {
+    if rng.usize(..64) == 0 {
         trial.arrival = Arrival::Kernel;
     }
     Trial { first: trial.bytes.len(), ..trial }
@@ -224,15 +225,15 @@ fn cut() -> tests::frames::Ip {
 }
 
 /// What this machine's kernel or a proxy on it makes of a frame that it got.
-fn of_kernel(arm: u8, frame: &[u8], dice: &mut Dice) -> Option<Trial> {
-    let error = dice.roll(8) == 0;
+fn of_kernel(arm: u8, frame: &[u8], rng: &mut Rng) -> Option<Trial> {
+    let error = rng.usize(..8) == 0;
     let mut trial = match error {
-        true => traffic::error_about(frame, arm, dice)?,
+        true => traffic::error_about(frame, arm, rng)?,
         false => traffic::arrives(arm, frame.to_vec()),
     };
     if !error {
         let at = traffic::l3(frame);
-        traffic::turn(&mut trial.bytes, at, true, dice)?;
+        traffic::turn(&mut trial.bytes, at, true, rng)?;
     }
     trial.arrival = Arrival::Kernel;
     Some(trial)
@@ -355,7 +356,7 @@ fn setups() -> Vec<Setup> {
 #[test]
 fn what_is_explained_is_what_the_plane_does() {
     let seed = std::env::var("WEIR_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(SEED);
-    let mut dice = Dice(seed);
+    let mut rng = Rng::with_seed(seed);
     let (mut plane, mut outcomes, mut shown) = (Memory::new(), BTreeMap::new(), 0);
     for (turn, setup) in setups().iter().cycle().enumerate() {
         if shown >= PACKETS {
@@ -368,7 +369,7 @@ fn what_is_explained_is_what_the_plane_does() {
         for n in 0..2 * CHANGE {
             shown += 1;
             // What this lcore punted in this second is its own affair.
-            plane.advance_s(match dice.roll(128) {
+            plane.advance_s(match rng.usize(..128) {
                 0 => ENDED_S,
                 1..8 => 4,
                 _ => 0,
@@ -379,7 +380,7 @@ fn what_is_explained_is_what_the_plane_does() {
                 plane.change(&moved.replace("fd00:2::12\"", "fd00:2::15\""));
                 limit(&mut plane, setup, mtu);
             }
-            let trial = next(setup, &mut dice, &left);
+            let trial = next(setup, &mut rng, &left);
             let (told, came) = compare(&mut plane, &trial).unwrap_or_else(|text| {
                 panic!("packet {shown} of seed {seed}, tables {}:\n{text}", setup.name)
             });

@@ -24,7 +24,8 @@ use fastpath::lcore::Lcore;
 use fastpath::port::Buffer;
 use fastpath::port::memory::{Frame, HEADROOM};
 use fastpath::{classify, decap, encap, parse, pipeline, verdict};
-use nearly::mutation::{self, Dice, Mutation, Trial};
+use fastrand::Rng;
+use nearly::mutation::{self, Mutation, Trial};
 use nearly::seeds;
 use packet::flow::{FlowKey, Side};
 use planes::loaded::Loaded;
@@ -158,7 +159,7 @@ fn teach_and_show<'a>(
 }
 
 /// Plays the frames of a case that arrive, each against its mutations and all others.
-fn judge_case(case: &Case, tally: &mut Tally, dice: &mut Dice) {
+fn judge_case(case: &Case, tally: &mut Tally, rng: &mut Rng) {
     let mut judge = Judge::new(Loaded::new(&case.setup));
     let mut shown: Vec<Trial> = Vec::new();
     for step in &case.steps {
@@ -185,8 +186,8 @@ fn judge_case(case: &Case, tally: &mut Tally, dice: &mut Dice) {
             let whole = std::iter::once((Mutation::Another, other.clone()));
             teach_and_show(&mut judge, &seed, whole, case.claim, tally);
         }
-        let single = mutation::all(&seed, dice);
-        let double = mutation::double(&single, DOUBLE, dice);
+        let single = mutation::all(&seed, rng);
+        let double = mutation::double(&single, DOUBLE, rng);
         let few = single.len() / 16;
         let single = single.into_iter().take(if learnt { usize::MAX } else { few });
         let mutated = single.chain(double).map(|m| {
@@ -200,9 +201,9 @@ fn judge_case(case: &Case, tally: &mut Tally, dice: &mut Dice) {
 
 #[test]
 fn familiar_headers_are_judged_as_strange_ones_are() {
-    let (mut tally, mut dice) = (Tally::default(), Dice(0x5745_4952));
+    let (mut tally, mut rng) = (Tally::default(), Rng::with_seed(0x5745_4952));
     for case in seeds::cases().iter().chain(&cases::all()) {
-        judge_case(case, &mut tally, &mut dice);
+        judge_case(case, &mut tally, &mut rng);
         if tally.failed.len() > TOLD {
             break;
         }

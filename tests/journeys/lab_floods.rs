@@ -5,6 +5,7 @@
 //! their flows wait for confirmation that long; in direct server return the client is beside Weir,
 //! since its answers come by another way.
 
+use patience::{met, poll};
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::{Mutex, PoisonError};
@@ -108,17 +109,13 @@ impl Place {
 
     /// Waits until all connections are there that are to stand before the flood.
     fn all_connections(&self) -> Outcome<Vec<SocketAddrV4>> {
-        let begun = Instant::now();
-        loop {
-            let connections = self.connections()?;
-            if connections.len() as u64 == ESTABLISHED {
-                return Ok(connections);
-            }
-            if begun.elapsed() > PATIENCE {
-                return Err(format!("only {connections:?} are established").into());
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let what = format!("{ESTABLISHED} established connections");
+        let connections = poll(&what, PATIENCE, || {
+            let connections = self.connections().map_err(|error| error.to_string())?;
+            let found = || format!("{connections:?}");
+            met(connections.len() as u64 == ESTABLISHED, found).map(|()| connections)
+        })?;
+        Ok(connections)
     }
 
     /// ICMP errors that reached the clients' side.

@@ -6,9 +6,9 @@
 
 use super::nearly::both::{Both, Exception};
 use super::nearly::malformed::{Fault, Malformed};
-use super::nearly::mutation::Dice;
 use super::nearly::traffic;
 use super::planes::xdp::DEVICES;
+use fastrand::Rng;
 use std::collections::BTreeMap;
 use std::error::Error;
 use tests::cases::setups;
@@ -46,25 +46,25 @@ struct Outcome {
 fn run(seed: u64, frames: usize) -> Outcome {
     let setups = setups::usual();
     let mut both = Both::new(&setups[0]);
-    let mut dice = Dice(seed);
+    let mut rng = Rng::with_seed(seed);
     let mut outcome = Outcome::default();
     for setup in &setups {
         both.load(setup);
         let mut malformed = Malformed::new(setup);
         let last = frames.div_ceil(setups.len());
         for n in 1..=last {
-            let waits = dice.roll(400) == 0;
+            let waits = rng.usize(..400) == 0;
             let mut ended = Ok(());
             if waits || both.burst_len() >= BURST {
                 ended = both.end_burst();
             }
             if waits {
-                both.advance_s(1 + dice.roll(20) as u32);
+                both.advance_s(1 + rng.u32(..20));
             }
-            let (fault, trial) = if dice.roll(WHOLE_ONE_IN) == 0 {
-                (None, traffic::request(setup, &mut dice))
+            let (fault, trial) = if rng.usize(..WHOLE_ONE_IN) == 0 {
+                (None, traffic::request(setup, &mut rng))
             } else {
-                let (fault, trial) = malformed.next(&mut dice);
+                let (fault, trial) = malformed.next(&mut rng);
                 (Some(fault), trial)
             };
             *outcome.shown.entry(fault).or_default() += 1;

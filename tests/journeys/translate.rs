@@ -1,10 +1,11 @@
 //! NAT46 and NAT64 between kernels: HTTP, UDP, ping and a path MTU, through the gateway.
 
+use patience::{met, poll};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::error::Error;
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tests::lab::capture::{Capture, complaints};
 use tests::lab::client::{Client, Load};
 use tests::lab::journey::restless;
@@ -130,19 +131,15 @@ fn learns(ns: &Netns, to: IpAddr, told: u16, why: impl Fn() -> String) -> Outcom
     };
     let socket = ns.run(move || UdpSocket::bind((any, 0)))??;
     socket.connect((to, DATAGRAMS))?;
-    let until = Instant::now() + PATIENCE;
-    loop {
+    poll(&format!("the mtu {told} to {to}"), PATIENCE, || {
         // What was told before may make it fail.
         let _ = socket.send(&[0x5a; 3_000]);
         std::thread::sleep(Duration::from_millis(50));
-        let route = ns.command("ip", &["route", "get", &to.to_string()])?;
-        if route.contains(&format!("mtu {told} ")) {
-            return Ok(());
-        }
-        if Instant::now() > until {
-            return Err(format!("{to}: no mtu {told} in {route}{}", why()).into());
-        }
-    }
+        let route = ns.command("ip", &["route", "get", &to.to_string()]);
+        let route = route.map_err(|error| error.to_string())?;
+        met(route.contains(&format!("mtu {told} ")), || format!("{route}{}", why()))
+    })?;
+    Ok(())
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use super::error::{LabError, Result};
 use super::netns::Netns;
 use super::server::body_byte;
+use patience::poll;
 use serde::Serialize;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::collections::BTreeMap;
@@ -132,15 +133,15 @@ impl Client {
 
     /// Waits until at least `requests` were answered (or all workers gave up).
     pub fn wait_for(&self, requests: u64, patience: Duration) -> Result<()> {
-        let start = Instant::now();
-        while self.seen().right < requests {
-            if start.elapsed() > patience || self.finished() {
-                let (what, seen) = (format!("{requests} answers"), self.seen().to_string());
-                return Err(LabError::TooLate { what, waited: start.elapsed(), seen });
+        let done = poll(&format!("{requests} answers"), patience, || {
+            let seen = self.seen();
+            match (seen.right >= requests, self.finished()) {
+                (true, _) => Ok(Ok(())),
+                (false, true) => Ok(Err(seen.to_string())),
+                (false, false) => Err(seen.to_string()),
             }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Ok(())
+        })?;
+        done.map_err(|seen| LabError::Asked(format!("only so much for {requests} answers: {seen}")))
     }
 
     /// Waits for the last answer.

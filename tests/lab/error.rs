@@ -1,7 +1,5 @@
 //! What can go wrong in the lab, said so that a person knows what to type.
 
-use std::time::Duration;
-
 /// The lab's result.
 pub type Result<T, E = LabError> = std::result::Result<T, E>;
 
@@ -59,15 +57,8 @@ pub enum LabError {
         source: std::io::Error,
     },
     /// Something did not come true in time.
-    #[error("waited {waited:?} for {what}; last seen: {seen}")]
-    TooLate {
-        /// What was waited for.
-        what: String,
-        /// For how long.
-        waited: Duration,
-        /// The state when patience ended.
-        seen: String,
-    },
+    #[error(transparent)]
+    TooLate(#[from] patience::TooLate),
     /// A program under test ended by itself.
     #[error("{program} ended ({status}); its last words:\n{words}")]
     Ended {

@@ -2,13 +2,14 @@
 //! said about it afterwards. `make demo` shows it, a test asserts it.
 
 use super::client::Seen;
-use super::error::{LabError, Result};
+use super::error::Result;
 use super::gateway::{Gateway, Report, Setup};
 use super::server::Served;
 use super::settings::{Backend, Service, Settings};
 use super::topology::{FRONTEND, HTTP, Lab};
 use super::traffic::Traffic;
 use super::weir::{DropNow, ServiceNow, Weir};
+use patience::poll;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -155,27 +156,28 @@ pub fn run(lab: &mut Lab, plan: Plan, look: &mut dyn FnMut(&Progress<'_>)) -> Re
 impl Stage<'_> {
     /// Calls the onlooker until each main client has so many more answers, right or wrong.
     fn answers(&mut self, more: u64, step: &str) -> Result<()> {
-        let (begun, requests) = (Instant::now(), self.traffic.answered() + more);
-        loop {
-            for process in [&mut self.weir.fastpath, &mut self.weir.slowpath].into_iter().flatten()
-            {
-                process.must_live()?;
+        let requests = self.traffic.answered() + more;
+        let what = format!("{requests} answers through each gateway");
+        poll(&what, Duration::from_secs(90), || {
+            let mut look = || -> Result<bool> {
+                let weir = &mut self.weir;
+                for process in [&mut weir.fastpath, &mut weir.slowpath].into_iter().flatten() {
+                    process.must_live()?;
+                }
+                let there = self.traffic.answered() >= requests;
+                if !there && self.glanced.elapsed() >= self.plan.glance {
+                    self.glance(step)?;
+                }
+                Ok(there)
+            };
+            match look() {
+                Ok(true) => Ok(Ok(())),
+                Ok(false) => {
+                    Err(format!("{}{}{}", self.traffic, self.gateway.report(), self.weir.logs()))
+                }
+                Err(error) => Ok(Err(error)),
             }
-            if self.traffic.answered() >= requests {
-                return Ok(());
-            }
-            if self.glanced.elapsed() >= self.plan.glance {
-                self.glance(step)?;
-            }
-            if begun.elapsed() > Duration::from_secs(90) {
-                return Err(LabError::TooLate {
-                    what: format!("{requests} answers through each gateway"),
-                    waited: begun.elapsed(),
-                    seen: format!("{}{}{}", self.traffic, self.gateway.report(), self.weir.logs()),
-                });
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        })?
     }
 
     /// A connection that was being made at the moment of the switch may still come about: waits

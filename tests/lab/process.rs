@@ -4,10 +4,11 @@ use super::error::{LabError, Result};
 use super::netns::Netns;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use patience::poll;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A running daemon.
 pub struct Process {
@@ -119,20 +120,9 @@ impl Process {
 
     /// Waits until it ends by itself.
     pub fn wait(&mut self, patience: Duration) -> Result<ExitStatus> {
-        let begun = Instant::now();
-        loop {
-            if let Some(status) = self.ended()? {
-                return Ok(status);
-            }
-            if begun.elapsed() > patience {
-                return Err(LabError::TooLate {
-                    what: format!("the end of {}", self.name),
-                    waited: begun.elapsed(),
-                    seen: self.last_words(),
-                });
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        poll(&format!("the end of {}", self.name), patience, || {
+            self.ended().transpose().ok_or_else(|| self.last_words())
+        })?
     }
 }
 

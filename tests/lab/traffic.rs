@@ -2,10 +2,11 @@
 //! last, and to a server that is no service.
 
 use super::client::{Client, Load, Seen};
-use super::error::{LabError, Result};
+use super::error::Result;
 use super::topology::{AWS_CLIENTS, AWS_SERVER, AZURE_CLIENT, AZURE_SERVER, FRONTEND, Lab};
+use patience::{met, poll};
 use std::net::{IpAddr, SocketAddr};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long so many answers may take.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -73,15 +74,8 @@ impl Traffic {
     }
 
     fn wait(&self, names: &[&str], requests: u64) -> Result<()> {
-        let begun = Instant::now();
-        while self.slowest(names) < requests {
-            if begun.elapsed() > PATIENCE {
-                let what = format!("{requests} answers for each of {names:?}");
-                let (waited, seen) = (begun.elapsed(), self.to_string());
-                return Err(LabError::TooLate { what, waited, seen });
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let what = format!("{requests} answers for each of {names:?}");
+        poll(&what, PATIENCE, || met(self.slowest(names) >= requests, || self.to_string()))?;
         Ok(())
     }
 

@@ -7,6 +7,7 @@ use super::netns::Netns;
 use super::process::{Process, find};
 use super::settings::{Plane, Service, Settings, write_services};
 use super::topology::Lab;
+use patience::{TooLate, poll};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -14,7 +15,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tables::reason::DropReason;
 
 /// How long the daemons may take to become able.
@@ -261,23 +262,21 @@ impl Weir {
         patience: Duration,
         mut look: impl FnMut(&Self) -> Result<(bool, String)>,
     ) -> Result<()> {
-        let begun = Instant::now();
-        loop {
+        poll(what, patience, || {
             for process in [&mut self.fastpath, &mut self.slowpath].into_iter().flatten() {
-                process.must_live()?;
+                // A daemon that ended ends the wait.
+                if let Err(ended) = process.must_live() {
+                    return Ok(Err(ended));
+                }
             }
             let seen = match look(self) {
-                Ok((true, _)) => return Ok(()),
+                Ok((true, _)) => return Ok(Ok(())),
                 Ok((false, seen)) => seen,
                 Err(e) => e.to_string(),
             };
-            if begun.elapsed() > patience {
-                let (what, waited) = (what.to_owned(), begun.elapsed());
-                let seen = format!("{seen}\n{}", self.logs());
-                return Err(LabError::TooLate { what, waited, seen });
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+            Err(seen)
+        })
+        .map_err(|late| TooLate { found: format!("{}\n{}", late.found, self.logs()), ..late })?
     }
 
     /// The last words of both daemons.

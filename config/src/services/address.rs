@@ -1,7 +1,7 @@
 //! What a frontend answers on and where a backend is.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::checked::Prefix;
 use schemars::JsonSchema;
@@ -122,6 +122,21 @@ fn end(f: &mut fmt::Formatter<'_>, port: u16, protocol: u8) -> fmt::Result {
         132 => f.write_str("SCTP"),
         number => write!(f, "{number}"),
     }
+}
+
+/// Whether an address is a single one and none: `0.0.0.0` or `::`.
+pub fn is_unspecified(address: &Address) -> bool {
+    address.prefix.is_single() && address.prefix.addr.is_unspecified()
+}
+
+/// Where the wildcard of an address would be; none for networks.
+pub fn wildcard_of(address: &Address) -> Option<Address> {
+    let addr = match address.prefix.addr {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    };
+    let prefix = Prefix { addr, len: address.prefix.len };
+    address.prefix.is_single().then_some(Address { prefix, ..*address })
 }
 
 #[cfg(test)]

@@ -10,13 +10,13 @@ use super::frontend::FrontendSpec;
 use super::kinds::{BackendState, BackendTunnel, FrontendKind, Mode, NatPolicy, TunnelKind};
 use super::policy;
 use super::spec::ServiceSpec;
-use super::text::protocol_number;
 use super::{Backend, Service, Services};
 use crate::checked::check::table_size;
 use crate::checked::door::Door;
 use crate::checked::{ArmName, Config, Reserved};
 use crate::error::ConfigError;
 use crate::layers::Merged;
+use crate::protocol;
 
 /// Bytes of the longest name that the tables hold.
 const NAME_BYTES: usize = 120;
@@ -158,7 +158,7 @@ fn mode(door: &mut Door, key: &str, file: &file::Service) -> Mode {
 
 fn frontend(door: &mut Door, key: &str, file: &file::Frontend) -> Option<FrontendSpec> {
     let at = |field: &str| format!("{key}.{field}");
-    let protocol = protocol_number(&file.protocol);
+    let protocol = protocol::number(&file.protocol);
     if protocol.is_none() {
         let allowed = "allowed: \"tcp\", \"udp\", \"icmp\", \"icmpv6\", \"sctp\", \"any\", \
                        \"1\" to \"254\"";

@@ -1,35 +1,8 @@
 //! How prefixes and protocols are written.
 
-use std::borrow::Cow;
 use std::net::IpAddr;
 
 use crate::checked::{Prefix, mask};
-
-/// A protocol's number by its name or number; `any` is 0.
-pub fn protocol_number(text: &str) -> Option<u8> {
-    match text {
-        "any" => Some(0),
-        "icmp" => Some(1),
-        "tcp" => Some(6),
-        "udp" => Some(17),
-        "icmpv6" => Some(58),
-        "sctp" => Some(132),
-        number => number.parse().ok().filter(|number| (1..255).contains(number)),
-    }
-}
-
-/// The reverse.
-pub fn protocol_name(number: u8) -> Cow<'static, str> {
-    match number {
-        0 => "any".into(),
-        1 => "icmp".into(),
-        6 => "tcp".into(),
-        17 => "udp".into(),
-        58 => "icmpv6".into(),
-        132 => "sctp".into(),
-        number => number.to_string().into(),
-    }
-}
 
 /// An address, or a network whose bits after its length are zero.
 ///
@@ -88,7 +61,7 @@ pub mod prefixes {
 
 /// Protocols for serde.
 pub mod protocol {
-    use super::{protocol_name, protocol_number};
+    use crate::protocol;
     use serde::de::Error as _;
     use serde::{Deserialize, Deserializer, Serializer};
 
@@ -97,7 +70,7 @@ pub mod protocol {
     /// # Errors
     /// The serializer's own.
     pub fn serialize<S: Serializer>(number: &u8, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&protocol_name(*number))
+        serializer.serialize_str(&protocol::name(*number))
     }
 
     /// From a name or a number.
@@ -106,7 +79,7 @@ pub mod protocol {
     /// There is no such protocol.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u8, D::Error> {
         let text = String::deserialize(from)?;
-        protocol_number(&text).ok_or_else(|| {
+        protocol::number(&text).ok_or_else(|| {
             D::Error::custom(format!(
                 "there is no protocol `{text}`, expected \"tcp\", \"udp\", \"sctp\", \"icmp\", \
                  \"icmpv6\", \"any\" or \"1\" to \"254\""

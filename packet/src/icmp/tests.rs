@@ -2,10 +2,12 @@
 
 use super::*;
 use crate::rewrite::{Rewrite, nat};
-use crate::tests::{Dice, bytes, packet, samples};
+use crate::tests::{bytes, packet, samples};
 use crate::translate::harness::translated;
 use std::net::IpAddr;
 use std::vec;
+
+use fastrand::Rng;
 
 fn addr(text: &str) -> Addr {
     Addr::from(text.parse::<IpAddr>().unwrap())
@@ -123,10 +125,10 @@ fn echoes() -> impl Iterator<Item = (u16, u16, vec::Vec<u8>)> {
     let data: [&[u8]; 5] = [&[], &[0; 56], &[0xff; 2], &[0xff, 0xfe, 0, 1], &[0, 0, 1]];
     let corners =
         words.flat_map(move |(id, sequence)| data.map(|data| (id, sequence, data.to_vec())));
-    let mut dice = Dice(7);
+    let mut rng = Rng::with_seed(7);
     let random = core::iter::repeat_with(move || {
-        let data = (0..dice.roll(9)).map(|_| dice.roll(256) as u8).collect();
-        (dice.roll(65536) as u16, dice.roll(65536) as u16, data)
+        let data = (0..rng.usize(..9)).map(|_| rng.u8(..)).collect();
+        (rng.u16(..), rng.u16(..), data)
     });
     corners.chain(random.take(10_000)).take(if cfg!(miri) { 20 } else { usize::MAX })
 }

@@ -4,9 +4,11 @@ use super::*;
 use crate::checksum::{ipv4_header_ok, l4_full};
 use crate::icmp;
 use crate::ip::Fragment;
-use crate::tests::{Dice, bytes, family, packet, samples};
+use crate::tests::{bytes, family, packet, samples};
 use std::net::IpAddr;
 use std::vec::Vec;
+
+use fastrand::Rng;
 
 fn addr(text: &str) -> Addr {
     Addr::from(text.parse::<IpAddr>().unwrap())
@@ -191,18 +193,18 @@ fn broken_tcp_options_end_the_search_for_the_mss() {
 
 #[test]
 fn incremental_nat_is_a_whole_recomputation() {
-    let mut dice = Dice(99);
-    let four = |d: &mut Dice| Addr::v4(d.roll(1 << 31) as u32 * 2 + 1);
-    let six = |d: &mut Dice| Addr { words: core::array::from_fn(|_| d.roll(1 << 31) as u32) };
+    let mut rng = Rng::with_seed(99);
+    let four = |rng: &mut Rng| Addr::v4(rng.u32(..1 << 31) * 2 + 1);
+    let six = |rng: &mut Rng| Addr { words: core::array::from_fn(|_| rng.u32(..1 << 31)) };
     for _ in 0..if cfg!(miri) { 20 } else { 20_000 } {
         for sample in [samples::SYN, samples::UDP4, samples::UDP6, samples::ECHO6] {
             let (mut bytes, ip) = packet(sample);
-            let address = |d: &mut Dice| if ip.v6 { six(d) } else { four(d) };
+            let address = |rng: &mut Rng| if ip.v6 { six(rng) } else { four(rng) };
             let to = Rewrite {
-                src: address(&mut dice),
-                dst: address(&mut dice),
-                sport: dice.roll(65536) as u16,
-                dport: dice.roll(65536) as u16,
+                src: address(&mut rng),
+                dst: address(&mut rng),
+                sport: rng.u16(..),
+                dport: rng.u16(..),
             };
             nat(&mut Window::new(&mut bytes), &ip, &to).unwrap();
             let w = Window::new(&mut bytes);

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use parking_lot::Mutex;
 use state::labels::Pairs;
 use tokio::sync::Notify;
@@ -245,13 +246,13 @@ pub struct Retries {
     /// At this moment; none for not before the next signal.
     pub due: Option<Instant>,
     tried: u32,
-    random: u64,
+    rng: Rng,
 }
 
 impl Retries {
     /// None is due.
     pub fn new(seed: u64) -> Retries {
-        Retries { due: None, tried: 0, random: seed }
+        Retries { due: None, tried: 0, rng: Rng::with_seed(seed) }
     }
 
     /// A round is over; `retried` says that no signal asked for it.
@@ -262,16 +263,9 @@ impl Retries {
         self.due = (!well && self.tried < RETRIES).then(|| {
             let wait = RETRY * 2_u32.pow(self.tried);
             self.tried += 1;
-            now + wait + wait.mul_f64(self.share() / 2.0)
+            // Appliances do not retry in step.
+            now + wait + wait.mul_f64(self.rng.f64() / 2.0)
         });
-    }
-
-    /// From 0 to below 1, another one each time: appliances don't fall into step.
-    fn share(&mut self) -> f64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        f64::from((mixed >> 32) as u32) / (f64::from(u32::MAX) + 1.0)
     }
 }
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use bgp::advertise::Table;
 use bgp::peer::{Input, Peer, Stop};
@@ -189,14 +189,5 @@ impl Speaker for Recorder {
 
     fn advertised(&self, key: PeerKey, family: Family) -> Vec<RouteTold> {
         self.peers.get(&key).map(|(_, peer, _)| peer.advertised(family)).unwrap_or_default()
-    }
-}
-
-/// Waits for a condition, with patience.
-pub fn eventually(what: &str, is_so: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(60), "never: {what}");
-        std::thread::sleep(Duration::from_millis(2));
     }
 }

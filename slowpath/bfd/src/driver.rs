@@ -9,6 +9,7 @@ use std::io;
 use std::task::Poll;
 use std::time::Instant;
 
+use fastrand::Rng;
 use socket2::Domain;
 use tokio::sync::{mpsc, oneshot};
 
@@ -106,7 +107,7 @@ pub struct Driver {
     /// By our discriminator.
     names: BTreeMap<u32, Key>,
     discards: Discards,
-    dice: u64,
+    rng: Rng,
     stopping: bool,
 }
 
@@ -125,7 +126,7 @@ pub fn open(given: Given) -> Result<(Bfd, Driver), Error> {
     }
     let (send, orders) = mpsc::unbounded_channel();
     let driver = Driver {
-        dice: given.seed,
+        rng: Rng::with_seed(given.seed),
         given,
         orders,
         receivers,
@@ -258,24 +259,15 @@ impl Driver {
             session.machine.set(settings, now);
             return;
         }
-        let mut discriminator = self.draw() as u32;
+        let mut discriminator = self.rng.u32(..);
         while discriminator == 0 || self.names.contains_key(&discriminator) {
-            discriminator = self.draw() as u32;
+            discriminator = self.rng.u32(..);
         }
         let taken: Vec<u16> = self.sessions.values().map(|session| session.port).collect();
-        let seed = self.draw();
+        let seed = self.rng.u64(..);
         let session = Session::new(key.clone(), settings, discriminator, seed, &taken, now);
         self.names.insert(discriminator, key.clone());
         self.sessions.insert(key, session);
-    }
-
-    /// SplitMix64 (Steele, Lea, Flood, 2014).
-    fn draw(&mut self) -> u64 {
-        self.dice = self.dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.dice;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
     }
 }
 

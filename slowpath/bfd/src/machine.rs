@@ -16,6 +16,8 @@
 
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
+
 use crate::packet::{Diagnostic, Discard, Packet, State};
 use crate::settings::Settings;
 
@@ -43,7 +45,7 @@ pub struct Machine {
     pub(crate) counts: Counts,
     /// The neighbour's last word was that it holds the session down.
     held: bool,
-    dice: u64,
+    rng: Rng,
     /// What we announce.
     said: Timers,
     /// While a poll is under way: what we announced before.
@@ -74,7 +76,7 @@ impl Machine {
             remote: Remote::unknown(),
             counts: Counts::default(),
             held: false,
-            dice: seed,
+            rng: Rng::with_seed(seed),
             said: Timers { transmit: SLOW, receive: settings.receive() },
             before: None,
             asked: now,
@@ -330,16 +332,10 @@ impl Machine {
     }
 
     /// 75 to 100 % of an interval, so that nobody sends in step; 90 % where the first packet that
-    /// is missing decides (6.8.7). By SplitMix64 (Steele, Lea, Flood, 2014).
+    /// is missing decides (6.8.7).
     fn jittered(&mut self, interval: Duration) -> Duration {
-        self.dice = self.dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.dice;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^= mixed >> 31;
         let most = if self.settings.multiplier == 1 { 90 } else { 100 };
         let micros = interval.as_micros() as u64;
-        let (from, to) = (micros * 75 / 100, micros * most / 100);
-        Duration::from_micros(from + mixed % (to - from + 1))
+        Duration::from_micros(self.rng.u64(micros * 75 / 100..=micros * most / 100))
     }
 }

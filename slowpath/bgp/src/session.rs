@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use serde::Serialize;
 
 use crate::advertise::{Advertiser, BURST, Table};
@@ -351,19 +352,19 @@ fn read(kind: Kind, body: &[u8], context: &Context) -> Result<Message, Down> {
 /// Makes times a little shorter, each time by another quarter at most, so that many speakers don't
 /// fall into step (RFC 4271 section 10). Not random: what began alike goes on alike.
 #[derive(Debug)]
-pub struct Jitter(u64);
+pub struct Jitter {
+    rng: Rng,
+}
 
 impl Jitter {
     /// Other names, other times.
     pub fn new(seed: u64, identifier: std::net::Ipv4Addr) -> Jitter {
-        Jitter(seed ^ (u64::from(u32::from(identifier)) << 32))
+        let seed = seed ^ (u64::from(u32::from(identifier)) << 32);
+        Jitter { rng: Rng::with_seed(seed) }
     }
 
     /// From three quarters of `time` to all of it.
     pub fn shorten(&mut self, time: Duration) -> Duration {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let part = ((mixed >> 33) % 1_000) as u32;
-        time - time / 4_000 * part
+        time - time / 4_000 * self.rng.u32(..1_000)
     }
 }

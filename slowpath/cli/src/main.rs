@@ -31,6 +31,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 
 use ask::AskError;
@@ -271,18 +272,12 @@ fn socket(with: &With) -> Result<PathBuf, String> {
     }
 }
 
-/// Percent-encodes all but letters, digits and the harmless marks (RFC 3986 2.3).
+/// All but the unreserved characters (RFC 3986 2.3).
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// Percent-encodes a text as one segment of a path, or one value of a query.
 fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                escaped.push(char::from(byte));
-            }
-            _ => escaped.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    escaped
+    utf8_percent_encode(text, RESERVED).to_string()
 }
 
 #[cfg(test)]

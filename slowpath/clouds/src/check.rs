@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::report::{Finding, Report};
+
 /// What came of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -40,4 +42,23 @@ impl Check {
     pub fn ok(name: &str, text: impl Into<String>) -> Check {
         Check::new(name, Verdict::Ok, text, "")
     }
+}
+
+/// The checks of what slowpath reports, or of why it does not answer, which `remedy` mends: its phase
+/// and trouble, and its findings. Those about `settings` are left out, which were read anew.
+pub fn reported(report: &Result<Report, String>, remedy: &str, settings: &[Finding]) -> Vec<Check> {
+    let Report { phase, trouble, findings, .. } = match report {
+        Ok(report) => report,
+        Err(why) => return vec![Check::new("slowpath", Verdict::Warn, why, remedy)],
+    };
+    let own = match trouble.as_str() {
+        "" => Check::ok("slowpath", format!("it is {phase}")),
+        trouble => Check::new("slowpath", Verdict::Fail, trouble, "the message says what to do"),
+    };
+    let new = findings.iter().filter(|told| settings.iter().all(|f| f.name != told.name));
+    let told = new.map(|told| {
+        let name = format!("finding {}", told.name);
+        Check::new(&name, Verdict::Warn, &told.text, &told.remedy)
+    });
+    [own].into_iter().chain(told).collect()
 }

@@ -139,11 +139,6 @@ pub struct Asked {
 }
 
 impl Report {
-    /// How many targets are healthy.
-    pub fn healthy(&self) -> usize {
-        self.peers.iter().filter(|peer| peer.state == "healthy").count()
-    }
-
     /// All of it in a line; empty without a cloud.
     pub fn line(&self) -> String {
         let mut line = match (self.cloud.as_str(), self.phase.as_str()) {

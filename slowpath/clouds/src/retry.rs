@@ -5,6 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
+use fastrand::Rng;
 use tokio::sync::watch;
 
 use crate::failure::{Failure, Operation, Setback};
@@ -56,13 +57,13 @@ pub enum Step {
 pub struct Retry {
     policy: Policy,
     failures: u32,
-    state: u64,
+    rng: Rng,
 }
 
 impl Retry {
     /// Before the first attempt.
     pub fn new(policy: Policy, seed: u64) -> Retry {
-        Retry { policy, failures: 0, state: seed }
+        Retry { policy, failures: 0, rng: Rng::with_seed(seed) }
     }
 
     /// After a failure, `since` the first attempt began. `after` is what the cloud asks for.
@@ -74,21 +75,12 @@ impl Retry {
         let ceiling = doubled.min(self.policy.longest);
         self.failures += 1;
         // Full jitter: instances that were refused at the same moment don't come back at the same.
-        let jittered = ceiling.mul_f64(self.share());
+        let jittered = ceiling.mul_f64(self.rng.f64());
         let pause = jittered.max(after.unwrap_or_default().min(self.policy.longest));
         if self.policy.longest.is_zero() || since.saturating_add(pause) > self.policy.whole {
             return Step::GiveUp;
         }
         Step::Wait(pause)
-    }
-
-    /// Evenly from 0 to below 1 (splitmix64).
-    fn share(&mut self) -> f64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
     }
 }
 

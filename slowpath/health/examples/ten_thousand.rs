@@ -161,8 +161,8 @@ fn tables(load: &Load, kind: ProbeKind, port: u16) -> Arc<Writer> {
             Instance::new(endpoint(service * OF_SERVICE + n, port), name.clone(), source.clone())
         });
         let mut transaction = writer.begin(SystemTime::now());
-        transaction.upsert_service(row).unwrap();
-        transaction.upsert_backends(&name, &source, said.collect());
+        transaction.upsert_service_and_frontends(row, Vec::new()).unwrap();
+        transaction.set_backends(&name, &source, said.collect());
         transaction.commit();
     }
     Arc::new(writer)

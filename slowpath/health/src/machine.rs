@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use config::services::Timing;
+use fastrand::Rng;
 use state::address::Endpoint;
 use state::name::Name;
 
@@ -110,7 +111,7 @@ struct Slot<T> {
 pub struct Machine<T> {
     at_once: usize,
     running: usize,
-    dice: u64,
+    rng: Rng,
     serials: u64,
     slots: Vec<Option<Slot<T>>>,
     free: Vec<usize>,
@@ -127,7 +128,7 @@ impl<T: Clone + PartialEq> Machine<T> {
         Machine {
             at_once: at_once.max(1),
             running: 0,
-            dice: seed,
+            rng: Rng::with_seed(seed),
             serials: 0,
             slots: Vec::new(),
             free: Vec::new(),
@@ -313,15 +314,8 @@ impl<T: Clone + PartialEq> Machine<T> {
         })
     }
 
-    /// Any time below `most`: SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number
-    /// generators, 2014).
+    /// Any time below `most`.
     fn throw(&mut self, most: Duration) -> Duration {
-        self.dice = self.dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.dice;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^= mixed >> 31;
-        let most = most.as_micros().max(1) as u64;
-        Duration::from_micros(mixed % most)
+        Duration::from_micros(self.rng.u64(..most.as_micros().max(1) as u64))
     }
 }

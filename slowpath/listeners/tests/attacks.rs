@@ -11,6 +11,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use listeners::{Http, Limits, Reserved, Slots, Timeouts};
+use patience::{eventually_async, met};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -73,9 +74,11 @@ async fn good(addr: SocketAddr) -> bool {
 
 /// Returns when all connections have ended.
 async fn closed(slots: &Slots) {
-    while slots.counts().accepted == 0 || slots.counts().open > 0 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    eventually_async("no open connection", async || {
+        let counts = slots.counts();
+        met(counts.accepted > 0 && counts.open == 0, || format!("{counts:?}"))
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -203,6 +203,8 @@ fn free_within(within: Prefix, length: u8, taken: &[Prefix]) -> Option<Prefix> {
 
 #[cfg(test)]
 mod tests {
+    use fastrand::Rng;
+
     use super::*;
 
     fn found(space: &[&str], taken: &[&str]) -> Option<String> {
@@ -235,18 +237,14 @@ mod tests {
     /// Against a search of every place, on networks and subnets drawn at random.
     #[test]
     fn nothing_overlaps_and_nothing_earlier_was_free() {
-        let mut seed = 7_u64;
-        let mut draw = |below: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (seed >> 33) % below
-        };
+        let mut rng = Rng::with_seed(7);
         for _ in 0..2_000 {
-            let length = 20 + draw(11) as u8;
-            let within = Prefix::read(&format!("10.1.{}.0/{length}", draw(256))).unwrap();
-            let taken: Vec<Prefix> = (0..draw(12))
+            let length = 20 + rng.u8(..11);
+            let within = Prefix::read(&format!("10.1.{}.0/{length}", rng.u8(..))).unwrap();
+            let taken: Vec<Prefix> = (0..rng.u8(..12))
                 .map(|_| {
-                    let address = within.first + draw(within.addresses()) as u32;
-                    let text = format!("{}/{}", Ipv4Addr::from(address), 22 + draw(9));
+                    let address = within.first + rng.u64(..within.addresses()) as u32;
+                    let text = format!("{}/{}", Ipv4Addr::from(address), 22 + rng.u8(..9));
                     Prefix::read(&text).unwrap()
                 })
                 .collect();

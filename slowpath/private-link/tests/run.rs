@@ -15,6 +15,7 @@ use azure::arm::{Arm, Ask, Begun, Call, Handle, Progress, Resource};
 use azure::id::ResourceId;
 use clouds::failure::Failure;
 use clouds::retry::Pause;
+use fastrand::Rng;
 use private_link::lease::{Lease, Ownership};
 use private_link::object::{Aspect, Object, Status};
 use private_link::run::{Objects, Run, Unsaved, Write};
@@ -26,7 +27,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use model::sample::{self, GUEST, OURS, network};
-use model::{Azure, Random, once};
+use model::{Azure, once};
 
 /// Of the lease.
 const PERIOD: Duration = Duration::from_secs(90);
@@ -355,12 +356,12 @@ async fn one_of_two_has_the_lease_and_the_other_takes_it_over() {
 fn never_do_two_hold_the_lease() {
     let mut led = 0;
     for seed in 1..=200 {
-        let mut random = Random(seed);
+        let mut rng = Rng::with_seed(seed);
         let azure = Azure::default();
         let zone: ResourceId = network(GUEST, "privateDnsZones", "weir.lease");
         azure.world().set(zone.as_str(), json!({}));
-        azure.world().random = Some(Random(random.next()));
-        azure.world().faults = 2 + random.below(20);
+        azure.world().rng = Some(Rng::with_seed(rng.u64(..)));
+        azure.world().faults = 2 + rng.u64(..20);
         let names = ["weir-0", "weir-1", "weir-2"];
         let mut leases = names.map(|name| (Lease::new(name, &zone, PERIOD), 0_u64));
         for now in 0..2_000 {
@@ -373,7 +374,7 @@ fn never_do_two_hold_the_lease() {
                 if once(lease.step(&azure, &azure)).is_none() {
                     *lease = Lease::new(names[at], &zone, PERIOD);
                 }
-                *due = now + 30 + if random.one_in(20) { random.below(400) } else { 0 };
+                *due = now + 30 + if rng.u32(..20) == 0 { rng.u64(..400) } else { 0 };
             }
             let stand = |(lease, _): &&(Lease, u64)| {
                 lease.standing(Duration::from_secs(now)) == Standing::Owner

@@ -12,13 +12,14 @@
 mod model;
 
 use azure::id::ResourceId;
+use fastrand::Rng;
 use private_link::Standing;
 use private_link::object::{Aspect, Paused, Reason, Status};
 use serde_json::{Value, json};
 
+use model::Azure;
 use model::play::Player;
 use model::sample::{self, GUEST, OTHER, OURS, network};
-use model::{Azure, Random};
 
 /// How many histories are played where nobody says.
 const HISTORIES: u64 = 400;
@@ -48,21 +49,21 @@ impl Drop for Seed {
 struct History {
     azure: Azure,
     players: Vec<Player>,
-    random: Random,
+    rng: Rng,
 }
 
 fn history(seed: u64) {
     let told = Seed(seed);
-    let mut random = Random(seed);
+    let mut rng = Rng::with_seed(seed);
     let azure = sample::azure();
     {
         let mut world = azure.world();
-        world.random = Some(Random(random.next()));
-        world.faults = 4 + random.below(60);
-        world.slowness = random.below(120);
+        world.rng = Some(Rng::with_seed(rng.u64(..)));
+        world.faults = 4 + rng.u64(..60);
+        world.slowness = rng.u64(..120);
     }
     let players = ["shop/web", "shop/blog"].map(|name| Player::new(sample::object(name)));
-    let mut history = History { azure, players: players.into(), random };
+    let mut history = History { azure, players: players.into(), rng };
     history.trouble();
     history.peace();
     for player in &history.players {
@@ -75,7 +76,7 @@ fn history(seed: u64) {
 impl History {
     /// Half an hour to three hours in which everything may happen.
     fn trouble(&mut self) {
-        let end = self.azure.world().now + HOUR / 2 + self.random.below(2 * HOUR);
+        let end = self.azure.world().now + HOUR / 2 + self.rng.u64(..2 * HOUR);
         while self.azure.world().now < end {
             let next = self.players.iter().map(|player| player.due).min().unwrap();
             let now = self.azure.world().now;
@@ -86,7 +87,7 @@ impl History {
                     self.round(at);
                 }
             }
-            if self.random.one_in(12) {
+            if self.rng.u32(..12) == 0 {
                 self.interfere();
             }
         }
@@ -98,18 +99,18 @@ impl History {
         let player = &mut self.players[at];
         let now = self.azure.world().now;
         let ended = player.round(&self.azure, &Standing::Owner).is_none();
-        let forgets = !ended && self.random.one_in(25);
+        let forgets = !ended && self.rng.u32(..25) == 0;
         if forgets {
             player.object = before;
         }
         if ended || forgets {
-            player.due = now + self.random.below(20);
+            player.due = now + self.rng.u64(..20);
         }
     }
 
     /// Somebody else does something.
     fn interfere(&mut self) {
-        let which = self.random.below(self.players.len() as u64) as usize;
+        let which = self.rng.usize(..self.players.len());
         let name = self.players[which].object.name.clone();
         let service = service_of(&name);
         let endpoint = endpoint_of(&name);
@@ -117,7 +118,7 @@ impl History {
         let zone = network(GUEST, "privateDnsZones", "example.internal").to_string();
         let mut world = self.azure.world();
         let now = world.now;
-        match self.random.below(16) {
+        match self.rng.u64(..16) {
             0 => world.remove(&service),
             1 => world.remove(&endpoint),
             2 => world.remove(&zone),
@@ -138,7 +139,7 @@ impl History {
                 world.set(&endpoint, foreign);
             }
             9 => {
-                let record = format!("{zone}/A/theirs-{}", self.random.below(3));
+                let record = format!("{zone}/A/theirs-{}", self.rng.u64(..3));
                 if world.get(&zone).is_some() {
                     let list = json!([{ "ipv4Address": "10.9.9.9" }]);
                     world.set(&record, json!({ "properties": { "aRecords": list } }));
@@ -148,7 +149,7 @@ impl History {
                 let short = name.rsplit('/').next().unwrap_or_default();
                 let record = format!("{zone}/A/api-{short}");
                 world.remove(&record);
-                if world.get(&zone).is_some() && self.random.one_in(2) {
+                if world.get(&zone).is_some() && self.rng.u32(..2) == 0 {
                     let list = json!([{ "ipv4Address": "10.9.9.9" }]);
                     world.set(&record, json!({ "properties": { "aRecords": list } }));
                 }
@@ -178,14 +179,14 @@ impl History {
                 }
             }
             14 => {
-                let paused = self.random.one_in(2);
+                let paused = self.rng.u32(..2) == 0;
                 let object = &mut self.players[which].object;
                 object.spec.paused = Paused::Yes(paused);
                 object.generation += 1;
                 self.players[which].due = now;
             }
             _ => {
-                let more = self.random.one_in(2);
+                let more = self.rng.u32(..2) == 0;
                 let player = &mut self.players[which];
                 let list = &mut player.object.spec.additional_allowed_subscriptions;
                 *list = if more { vec![OTHER.to_owned()] } else { vec![] };

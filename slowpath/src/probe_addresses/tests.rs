@@ -72,7 +72,7 @@ fn say(writer: &Writer, change: impl FnOnce(&mut ServiceSpec), probes: &[IpAddr]
     });
     let backends: Vec<Instance> = backends.collect();
     let mut transaction = writer.begin(SystemTime::UNIX_EPOCH);
-    transaction.upsert_service(service).unwrap();
+    transaction.upsert_service_and_frontends(service, Vec::new()).unwrap();
     transaction.set_backends(&name, &source, backends);
     transaction.commit();
 }

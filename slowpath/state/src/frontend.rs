@@ -7,7 +7,7 @@ use std::time::SystemTime;
 pub use config::services::FrontendKind as Kind;
 use parking_lot::Mutex;
 
-use crate::address::Address;
+use crate::address::{Address, is_unspecified};
 use crate::name::Name;
 use crate::object::FrontendSpec;
 use crate::service::Service;
@@ -88,4 +88,9 @@ impl fmt::Debug for Frontend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of {} ({:?})", self.said.address, self.service.name, self.status())
     }
+}
+
+/// Whether a frontend is for all addresses of the appliance.
+pub fn is_wildcard(said: &FrontendSpec) -> bool {
+    matches!(said.kind, Kind::NodePort | Kind::HostPort) && is_unspecified(&said.address)
 }

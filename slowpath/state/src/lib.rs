@@ -5,7 +5,7 @@
 //!                            |            |
 //!                          watches     select.rs: which backends a frontend gets
 //!                                         |
-//!                                   reconcile.rs --> plane.rs: memory | region | BPF maps
+//!                                   reconcile.rs --> plane.rs: the region, in memory or BPF maps
 //!                                         |
 //!                                       status, written back
 //! ```
@@ -20,9 +20,7 @@ pub mod dump;
 pub mod frontend;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod harness;
-pub mod ids;
 pub mod kubernetes;
-pub mod maps;
 pub mod name;
 pub mod object;
 pub mod plane;

@@ -38,7 +38,6 @@ pub use config::services::{
 pub use json::{API, read, schema};
 pub use objects::{Event, History, Objects, TooOld};
 pub use source::{LEASE_MAX_S, REVISION_MAX, SourceSpec};
-pub(crate) use text::time::written;
 
 use crate::labels::Pairs;
 use crate::name::{Name, Source};

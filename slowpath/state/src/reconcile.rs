@@ -36,10 +36,6 @@ pub use health::Health;
 use jobs::Jobs;
 use prune::Prune;
 pub use settings::{Now, Settings};
-
-#[cfg(test)]
-mod tests;
-
 /// Brings a plane to what the tables say.
 #[derive(Debug)]
 pub struct Reconciler {

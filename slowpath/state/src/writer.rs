@@ -103,6 +103,7 @@ impl Writer {
         Transaction { state, watch, now, precedence, next, touched, written }
     }
 
+    // Nothing in Weir calls this yet: the seed names it, and a later issue uses it.
     /// Adds a hook, which is called for each service that is written from now on, after those that
     /// were added before.
     pub fn add_hook(&self, hook: Hook) {

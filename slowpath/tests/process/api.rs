@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
+use patience::{eventually, met};
 use serde_json::{Value, json};
 
 use crate::appliance::{Answer, Folder, free_port};
@@ -275,15 +276,10 @@ fn who_waits_is_told_when_lcores_serve_it_or_why_not() {
     node["spec"]["frontends"][0]["type"] = "NodePort".into();
     is_problem(&waited("c", &node), 409, "not-in-force", &["30000 to 32767", "node_ports"]);
     // The object's conditions are written behind the answer.
-    let begun = std::time::Instant::now();
-    loop {
+    eventually("the condition Refused", || {
         let kept = folder.ask("GET", "/v1/objects/services/c", &[], "").json();
-        if kept["status"]["conditions"][0]["reason"] == "Refused" {
-            break;
-        }
-        assert!(begun.elapsed() < std::time::Duration::from_secs(30), "{kept}");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+        met(kept["status"]["conditions"][0]["reason"] == "Refused", || kept.to_string())
+    });
 
     // An lcore that does nothing but acknowledge.
     let region = tables::region::Region::open(folder.path.join("region/file").as_path());

@@ -7,8 +7,9 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use patience::{PATIENCE, eventually_within};
 use serde_json::Value;
 use tables::region::Place;
 
@@ -138,18 +139,26 @@ impl Folder {
         args: &[&str],
         fits: impl Fn(&serde_json::Value) -> bool,
     ) -> serde_json::Value {
-        let begun = Instant::now();
-        loop {
+        self.until_within(PATIENCE, args, fits)
+    }
+
+    /// The same with more patience.
+    pub fn until_within(
+        &self,
+        patience: Duration,
+        args: &[&str],
+        fits: impl Fn(&serde_json::Value) -> bool,
+    ) -> serde_json::Value {
+        eventually_within(patience, &format!("what fits of `weir {}`", args.join(" ")), || {
             let out = self.weir(&[args, &["--json"]].concat());
-            if let Ok(value) = serde_json::from_slice(&out.stdout)
-                && fits(&value)
-            {
-                return value;
-            }
-            let log = std::fs::read_to_string(self.path.join("log")).unwrap_or_default();
-            assert!(begun.elapsed() < Duration::from_secs(30), "{args:?}: {out:?}\n{log}");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+            let value = serde_json::from_slice(&out.stdout).ok().filter(|value| fits(value));
+            value.ok_or_else(|| format!("{out:?}\n{}", self.log()))
+        })
+    }
+
+    /// What slowpath logged.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.path.join("log")).unwrap_or_default()
     }
 
     /// Asks the API over the unix socket.

@@ -1,8 +1,8 @@
 //! slowpath at AWS: the real process, asked and ended, with the stand-in in this one.
 
 use std::process::Command;
-use std::time::{Duration, Instant};
 
+use patience::eventually;
 use serde_json::Value;
 use standins::Standin;
 use standins::target::{State, Target};
@@ -67,21 +67,12 @@ impl Stage {
 
     /// What the control socket says of it, once it fits.
     fn until(&self, fits: impl Fn(&Value) -> bool) -> Value {
-        let begun = Instant::now();
-        loop {
+        eventually("a report of the cloud that fits", || {
             let told = self.folder.try_to_ask("GET", "/cloud", &[], "");
             let told = told.ok().filter(|answer| answer.status == 200).map(|a| a.json());
-            if let Some(told) = told.clone().filter(|told| fits(told)) {
-                return told;
-            }
-            let log = self.log();
-            assert!(begun.elapsed() < Duration::from_secs(30), "{told:?}\n{log}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.folder.path.join("log")).unwrap_or_default()
+            let fitting = told.clone().filter(|told| fits(told));
+            fitting.ok_or_else(|| format!("{told:?}\n{}", self.folder.log()))
+        })
     }
 
     fn signal(&self, slowpath: &Running, signal: &str) {
@@ -92,8 +83,8 @@ impl Stage {
     /// It ends with status 0; what it wrote last.
     fn ended(&self, slowpath: &mut Running) -> String {
         let status = slowpath.0.wait().unwrap();
-        assert!(status.success(), "{status}: {}", self.log());
-        self.log()
+        assert!(status.success(), "{status}: {}", self.folder.log());
+        self.folder.log()
     }
 
     fn state(&self) -> Option<State> {

@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use fastrand::Rng;
 use serde_json::{Value, json};
 
 use crate::api::without_file;
@@ -16,17 +17,6 @@ const KILLS: u64 = 300;
 const WRITERS: u64 = 4;
 /// Each so many writes is a deletion.
 const DELETES: u64 = 7;
-
-/// SplitMix64: the same moments each time, as far as moments can be.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        ((mixed ^ (mixed >> 27)) >> 16) % most
-    }
-}
 
 /// What the write of that number wants: all of it says the number.
 fn wanted(writer: u64, number: u64) -> Value {
@@ -88,7 +78,7 @@ fn killed_at_any_moment_it_has_all_that_it_acknowledged() {
     let folder = Folder::new("api-kills");
     folder.write("weir.toml", &without_file(&folder));
     let (over, written) = (AtomicBool::new(false), AtomicU64::new(0));
-    let mut dice = Dice(5);
+    let mut rng = Rng::with_seed(5);
     std::thread::scope(|scope| {
         let mut slowpath = folder.slowpath();
         folder.until(&["status"], |s| generation(s) > 0);
@@ -101,12 +91,12 @@ fn killed_at_any_moment_it_has_all_that_it_acknowledged() {
         for kill in 0..kills {
             // Mostly while it writes, now and then while it starts.
             let before = written.load(Ordering::Relaxed);
-            let enough = if dice.below(5) == 0 { 0 } else { 1 + dice.below(40) };
+            let enough = if rng.u64(..5) == 0 { 0 } else { 1 + rng.u64(..40) };
             while written.load(Ordering::Relaxed) < before + enough {
                 assert!(!writers.iter().any(|writer| writer.is_finished()), "kill {kill}");
                 std::thread::sleep(Duration::from_micros(200));
             }
-            std::thread::sleep(Duration::from_micros(dice.below(30_000) * u64::from(enough == 0)));
+            std::thread::sleep(Duration::from_micros(rng.u64(..30_000) * u64::from(enough == 0)));
             slowpath.kill();
             slowpath = folder.slowpath();
         }

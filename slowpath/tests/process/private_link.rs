@@ -1,8 +1,9 @@
 //! Private links: the real process at the stand-in for Azure, from a file to an available service
 //! and back, over a kill; and several appliances of which one is the owner.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use patience::eventually_within;
 use serde_json::{Value, json};
 use standins::azure::{Standin, World};
 
@@ -114,18 +115,7 @@ fn remove_the_only_file(folder: &Folder) {
 
 /// What `weir pls ARGS` tells, once it fits.
 fn until(folder: &Folder, args: &[&str], fits: impl Fn(&Value) -> bool) -> Value {
-    let begun = Instant::now();
-    loop {
-        let out = folder.weir(&[&["pls"], args, &["--json"]].concat());
-        if let Ok(value) = serde_json::from_slice(&out.stdout)
-            && fits(&value)
-        {
-            return value;
-        }
-        let log = std::fs::read_to_string(folder.path.join("log")).unwrap_or_default();
-        assert!(begun.elapsed() < PATIENCE, "{args:?}: {out:?}\n{log}");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    folder.until_within(PATIENCE, &[&["pls"], args].concat(), fits)
 }
 
 fn condition<'v>(shown: &'v Value, aspect: &str) -> Option<&'v Value> {
@@ -201,15 +191,10 @@ fn another_of_that_name_is_told_that_it_is_not_heard(folder: &Folder) {
     let path = "/v1/objects/private-link-services/shop/web";
     let put = folder.ask("PUT", path, &[("Content-Type", "application/json")], &link());
     assert_eq!(put.status, 201, "{put:?}");
-    let begun = Instant::now();
-    let told = loop {
+    let told = eventually_within(PATIENCE, "the condition Accepted", || {
         let object = folder.ask("GET", path, &[], "").json();
-        if let Some(told) = condition(&object, "Accepted") {
-            break told.clone();
-        }
-        assert!(begun.elapsed() < PATIENCE, "{object}");
-        std::thread::sleep(Duration::from_millis(100));
-    };
+        condition(&object, "Accepted").cloned().ok_or_else(|| object.to_string())
+    });
     let said = (&told["status"], &told["reason"]);
     assert_eq!(said, (&json!("False"), &json!("Shadowed")), "{told}");
     assert!(told["message"].as_str().unwrap().contains("`file`"), "{told}");
@@ -301,16 +286,11 @@ fn of_two_appliances_with_a_lease_the_other_takes_over_when_the_owner_is_killed(
     folders.iter().for_each(|folder| folder.write("wanted/link.yaml", &plain_link()));
     let mut running = [stage.slowpath(&folders[0]), stage.slowpath(&folders[1])];
     // Whoever is the owner, the other one says so.
-    let begun = Instant::now();
-    let owner = loop {
+    let owner = eventually_within(PATIENCE, "one owner and one observer", || {
         let shown = folders.each_ref().map(|folder| until(folder, &SHOW, |_| true));
         let told = |at: usize| available(&shown[at]) && observes(&shown[1 - at], names[at]);
-        if let Some(owner) = [0, 1].into_iter().find(|at| told(*at)) {
-            break owner;
-        }
-        assert!(begun.elapsed() < PATIENCE, "{shown:?}");
-        std::thread::sleep(Duration::from_millis(200));
-    };
+        [0, 1].into_iter().find(|at| told(*at)).ok_or_else(|| format!("{shown:?}"))
+    });
     let other = 1 - owner;
     let owned = until(&folders[owner], &SHOW, available);
     running[owner].kill();

@@ -2,8 +2,8 @@
 //! service, whose lease runs out, and what is left of it all after a kill.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
 
+use patience::{eventually, met};
 use serde_json::{Value, json};
 
 use crate::api::without_file;
@@ -76,11 +76,10 @@ fn report(folder: &Folder, source: &str) -> Value {
 
 /// Asks until it is so.
 fn until(folder: &Folder, source: &str, fits: impl Fn(&Value) -> bool) {
-    let begun = Instant::now();
-    while !fits(&report(folder, source)) {
-        assert!(begun.elapsed() < Duration::from_secs(30), "{}", report(folder, source));
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    eventually(&format!("a report of the source {source} that fits"), || {
+        let report = report(folder, source);
+        met(fits(&report), || report.to_string())
+    });
 }
 
 /// The hosts that the region's table of a frontend chooses from; none without a table.

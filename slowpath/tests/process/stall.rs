@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use patience::{eventually_within, met};
 use serde_json::{Value, json};
 use tables::region::{Region, Role};
 
@@ -31,12 +32,8 @@ fn run(program: &str, args: &[&str]) {
 }
 
 #[track_caller]
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+fn until<T>(what: &str, look: impl FnMut() -> Result<T, String>) -> T {
+    eventually_within(PATIENCE, what, look)
 }
 
 /// A file system of its own that can be frozen.
@@ -114,8 +111,16 @@ fn able(folder: &Folder) -> (Running, Lcore) {
     let slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
     let lcore = Lcore::start(&folder.path.join("region/file"));
-    until("able", || health(folder).contains(" 200 "));
+    until_able(folder);
     (slowpath, lcore)
+}
+
+#[track_caller]
+fn until_able(folder: &Folder) {
+    until("health by 200", || {
+        let told = health(folder);
+        met(told.contains(" 200 "), || told)
+    });
 }
 
 fn health(folder: &Folder) -> String {
@@ -133,9 +138,12 @@ fn status(folder: &Folder) -> (Option<i32>, Value) {
 fn fails(folder: &Folder, reason: &str) {
     until(reason, || {
         let told = health(folder);
-        told.contains(" 503 ") && told.contains(reason)
+        met(told.contains(" 503 ") && told.contains(reason), || told)
     });
-    until("a refused TCP probe", || TcpStream::connect(("127.0.0.1", folder.ports[1])).is_err());
+    until("a refused TCP probe", || {
+        let probe = TcpStream::connect(("127.0.0.1", folder.ports[1]));
+        met(probe.is_err(), || format!("{probe:?}"))
+    });
     let (code, status) = status(folder);
     assert_eq!((code, &status["able"]), (Some(1), &json!(false)), "{status}");
     assert!(status["reasons"].to_string().contains(reason), "{status}");
@@ -143,7 +151,7 @@ fn fails(folder: &Folder, reason: &str) {
 
 #[track_caller]
 fn recovers(folder: &Folder) {
-    until("able again", || health(folder).contains(" 200 "));
+    until_able(folder);
     assert_eq!(status(folder).0, Some(0));
 }
 
@@ -184,12 +192,10 @@ fn terminate(slowpath: &Running) {
 /// It ends with this code.
 #[track_caller]
 fn ends(slowpath: &mut Running, code: i32) {
-    let mut ended = None;
-    until("the process ends", || {
-        ended = slowpath.0.try_wait().unwrap();
-        ended.is_some()
+    let ended = until("the end of the process", || {
+        slowpath.0.try_wait().unwrap().ok_or_else(|| "it runs".to_owned())
     });
-    assert_eq!(ended.and_then(|status| status.code()), Some(code));
+    assert_eq!(ended.code(), Some(code));
 }
 
 #[test]
@@ -232,7 +238,7 @@ fn a_frozen_disk_fails_writes_and_not_health_and_hides_no_dead_link() {
     drop(lcore);
     fails(&folder, "the fastpath is not running");
     disk.thaw();
-    until("the write is made", || is_there(&folder, "c"));
+    until("the write of c", || met(is_there(&folder, "c"), || "c is not there".to_owned()));
     terminate(&slowpath);
     ends(&mut slowpath, 0);
 }
@@ -249,9 +255,10 @@ fn sigterm_while_the_disk_is_frozen_closes_all_and_loses_nothing_that_was_acknow
     // The kernel keeps the one thread that waits for the disk, whatever ends a process, and with it
     // the process' number; all else of it is gone.
     let stat = format!("/proc/{}/stat", slowpath.0.id());
-    until("the process ends but for that thread", || {
+    until("the end of the process but for that thread", || {
         let stat = std::fs::read_to_string(&stat).unwrap();
-        stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z'))
+        let state = stat.rsplit(')').next().unwrap_or_default().trim_start();
+        met(state.starts_with('Z'), || stat.clone())
     });
     for port in folder.ports {
         assert!(TcpStream::connect(("127.0.0.1", port)).is_err(), "port {port} is open");

@@ -1,5 +1,6 @@
 //! Misbehaviour on demand: which calls, how often, and what happens to them.
 
+use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
 /// What happens to a call instead of its answer.
@@ -68,12 +69,18 @@ impl Rule {
 }
 
 /// All rules, in order: the first that applies does.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, Debug)]
 pub struct Faults {
     /// The rules.
     pub rules: Vec<Rule>,
-    /// State of the dice.
-    pub seed: u64,
+    /// Draws the chances of the rules and the changes of `Fault::Garble`.
+    pub rng: Rng,
+}
+
+impl Default for Faults {
+    fn default() -> Faults {
+        Faults { rules: Vec::new(), rng: Rng::with_seed(0) }
+    }
 }
 
 impl Faults {
@@ -92,7 +99,7 @@ impl Faults {
             if !meant || rule.times == Some(0) {
                 continue;
             }
-            if (roll(&mut self.seed) >> 11) as f64 / (1_u64 << 53) as f64 >= rule.chance {
+            if self.rng.f64() >= rule.chance {
                 continue;
             }
             rule.times = rule.times.map(|left| left - 1);
@@ -104,10 +111,10 @@ impl Faults {
     /// Changes a text as `Fault::Garble` does.
     pub fn garble(&mut self, text: &str) -> String {
         let mut bytes = text.as_bytes().to_vec();
-        for _ in 0..1 + roll(&mut self.seed) % 6 {
-            let at = roll(&mut self.seed) as usize % bytes.len().max(1);
-            let byte = (roll(&mut self.seed) >> 16) as u8;
-            match (roll(&mut self.seed) % 4, at < bytes.len()) {
+        for _ in 0..self.rng.u8(1..=6) {
+            let at = self.rng.usize(..bytes.len().max(1));
+            let byte = self.rng.u8(..);
+            match (self.rng.u8(..4), at < bytes.len()) {
                 (_, false) => bytes.push(byte),
                 (0, _) => bytes[at] = byte,
                 (1, _) => bytes[at] = b"<>&/\"{}:0-"[usize::from(byte) % 11],
@@ -120,13 +127,4 @@ impl Faults {
         }
         String::from_utf8_lossy(&bytes).into_owned()
     }
-}
-
-/// The next of the dice (xorshift64).
-fn roll(seed: &mut u64) -> u64 {
-    *seed = (*seed).max(1);
-    *seed ^= *seed << 13;
-    *seed ^= *seed >> 7;
-    *seed ^= *seed << 17;
-    *seed
 }

@@ -85,9 +85,9 @@ impl Standin {
         self.lock().faults.rules.push(rule);
     }
 
-    /// Throws the dice of the faults from here.
+    /// Seeds the random choices of the faults.
     pub fn seed(&self, seed: u64) {
-        self.lock().faults.seed = seed;
+        self.lock().faults.rng.seed(seed);
     }
 
     /// Behaves again.

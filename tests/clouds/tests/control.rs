@@ -6,7 +6,9 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use patience::{eventually, met};
 
 use standins::Standin;
 use standins::target::{State, Target};
@@ -109,11 +111,10 @@ fn the_program_probes_and_its_world_is_read_and_written_over_http() {
         serde_json::from_str(&body).unwrap()
     };
     let until = |what: State| {
-        let begun = Instant::now();
-        while world().groups[0].targets[0].state != what {
-            assert!(begun.elapsed() < Duration::from_secs(30), "never {what:?}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        eventually(&format!("a target that is {what:?}"), || {
+            let state = world().groups[0].targets[0].state;
+            met(state == what, || format!("{state:?}"))
+        });
     };
     until(State::Healthy);
     status.store(503, Ordering::Relaxed);

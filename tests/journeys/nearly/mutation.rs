@@ -1,6 +1,7 @@
 //! Frames that are nearly another one.
 
 use fastpath::burst::Arrival;
+use fastrand::Rng;
 use std::fmt;
 use tests::cases::world::{IN_MAC, OUT_MAC};
 use tests::frames::sum::checksum;
@@ -66,19 +67,6 @@ pub enum Mutation {
     Mended(Box<Mutation>),
     /// One after the other.
     Both(Box<Mutation>, Box<Mutation>),
-}
-
-/// Numbers as from dice, always the same ones (xorshift64*).
-pub struct Dice(pub u64);
-
-impl Dice {
-    /// A number below `sides`.
-    pub fn roll(&mut self, sides: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % sides
-    }
 }
 
 /// Where the IP header begins.
@@ -190,11 +178,11 @@ impl Mutation {
 }
 
 /// Bits, bytes and numbers at every place within reach.
-fn fields(seed: &Trial, dice: &mut Dice) -> Vec<Mutation> {
+fn fields(seed: &Trial, rng: &mut Rng) -> Vec<Mutation> {
     let mut out = Vec::new();
     for at in 0..seed.bytes.len().min(REACH) {
         out.extend((0..8).map(|bit| Mutation::Bit(at, bit)));
-        let values = [0, 0xff, dice.roll(256) as u8, dice.roll(256) as u8];
+        let values = [0, 0xff, rng.u8(..), rng.u8(..)];
         out.extend(values.map(|value| Mutation::Byte(at, value)));
         let old = word(&seed.bytes, at);
         let values = [0, 0xffff, old.wrapping_add(1), old.wrapping_sub(1), old.swap_bytes()];
@@ -233,9 +221,9 @@ fn elsewhere() -> Vec<Mutation> {
 }
 
 /// All that is done to every frame. In a random order, so that any part of it is a sample.
-pub fn all(seed: &Trial, dice: &mut Dice) -> Vec<Mutation> {
+pub fn all(seed: &Trial, rng: &mut Rng) -> Vec<Mutation> {
     let l3 = l3(&seed.bytes);
-    let mut out = fields(seed, dice);
+    let mut out = fields(seed, rng);
     out.extend(shapes(seed));
     let in_header: Vec<Mutation> = out.iter().filter(|m| is_summed(m, l3)).cloned().collect();
     out.extend(in_header.into_iter().map(|m| Mutation::Mended(Box::new(m))));
@@ -243,7 +231,7 @@ pub fn all(seed: &Trial, dice: &mut Dice) -> Vec<Mutation> {
     out.extend(elsewhere.iter().cloned().map(|m| Mutation::Mended(Box::new(m))));
     out.extend(elsewhere);
     for n in (1..out.len()).rev() {
-        out.swap(n, dice.roll(n + 1));
+        out.swap(n, rng.usize(..n + 1));
     }
     out
 }
@@ -260,8 +248,8 @@ fn is_summed(mutation: &Mutation, l3: usize) -> bool {
 }
 
 /// `count` pairs of them, with a right checksum.
-pub fn double(single: &[Mutation], count: usize, dice: &mut Dice) -> Vec<Mutation> {
-    let mut one = || Box::new(single[dice.roll(single.len())].clone());
+pub fn double(single: &[Mutation], count: usize, rng: &mut Rng) -> Vec<Mutation> {
+    let mut one = || Box::new(single[rng.usize(..single.len())].clone());
     (0..count).map(|_| Mutation::Mended(Box::new(Mutation::Both(one(), one())))).collect()
 }
 

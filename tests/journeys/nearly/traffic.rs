@@ -1,7 +1,8 @@
 //! Packets of a few clients, so that flows recur, and what others make of packets that left.
 
-use super::mutation::{Dice, Trial};
+use super::mutation::Trial;
 use fastpath::burst::Arrival;
+use fastrand::Rng;
 use tests::cases::world::*;
 use tests::cases::{Exit, Setup};
 use tests::frames::sum::checksum;
@@ -31,58 +32,58 @@ pub fn arrives(arm: u8, bytes: Vec<u8>) -> Trial {
     Trial { arm, arrival: Arrival::Plain, first: bytes.len(), bytes }
 }
 
-fn one_of<T: Copy>(of: &[T], dice: &mut Dice) -> T {
-    of[dice.roll(of.len())]
+fn one_of<T: Copy>(of: &[T], rng: &mut Rng) -> T {
+    of[rng.usize(..of.len())]
 }
 
 /// A client's packet.
-fn packet(dice: &mut Dice) -> Ip {
-    let six = dice.roll(4) == 0;
+fn packet(rng: &mut Rng) -> Ip {
+    let six = rng.usize(..4) == 0;
     let (client, served) = match six {
-        true => (one_of(&CLIENTS6, dice), one_of(&SERVED6, dice)),
-        false => (one_of(&CLIENTS, dice), one_of(&SERVED, dice)),
+        true => (one_of(&CLIENTS6, rng), one_of(&SERVED6, rng)),
+        false => (one_of(&CLIENTS, rng), one_of(&SERVED, rng)),
     };
-    let port = 40_000 + dice.roll(3) as u16;
+    let port = 40_000 + rng.u16(..3);
     let alone = end(served).ip().to_string();
-    let packet = match dice.roll(8) {
+    let packet = match rng.usize(..8) {
         0 => udp(client, served),
-        1 => echo(client, &alone, dice.roll(4) > 0),
-        2 if dice.roll(8) == 0 => raw(client, &alone, 47),
-        _ => tcp(client, served, one_of(&FLAGS, dice)),
+        1 => echo(client, &alone, rng.usize(..4) > 0),
+        2 if rng.usize(..8) == 0 => raw(client, &alone, 47),
+        _ => tcp(client, served, one_of(&FLAGS, rng)),
     };
-    let packet = packet.from_port(port).load(&vec![7; dice.roll(40)]);
-    let packet = match dice.roll(32) {
+    let packet = packet.from_port(port).load(&vec![7; rng.usize(..40)]);
+    let packet = match rng.usize(..32) {
         0 => packet.ttl(1),
-        1 => packet.tos(dice.roll(256) as u8),
-        2 => packet.sized(1_400 + 8 * dice.roll(950)),
-        3 => packet.wrong_by(1 + dice.roll(900) as u16),
+        1 => packet.tos(rng.u8(..)),
+        2 => packet.sized(1_400 + 8 * rng.usize(..950)),
+        3 => packet.wrong_by(1 + rng.u16(..900)),
         4 => packet.unsummed(),
-        5 | 6 => packet.may_fragment().id(dice.roll(6) as u32),
+        5 | 6 => packet.may_fragment().id(rng.u32(..6)),
         _ => packet,
     };
-    match dice.roll(16) {
-        0 => packet.sized(600).id(dice.roll(4) as u32).part(0, 256, true),
-        1 => packet.sized(600).id(dice.roll(4) as u32).part(256, 256, dice.roll(2) == 0),
+    match rng.usize(..16) {
+        0 => packet.sized(600).id(rng.u32(..4)).part(0, 256, true),
+        1 => packet.sized(600).id(rng.u32(..4)).part(256, 256, rng.usize(..2) == 0),
         _ => packet,
     }
 }
 
 /// A client's packet, by a gateway of the set-up or without.
-pub fn request(setup: &Setup, dice: &mut Dice) -> Trial {
-    let ip = packet(dice);
+pub fn request(setup: &Setup, rng: &mut Rng) -> Trial {
+    let ip = packet(rng);
     let by = |kind: &str| setup.gateways.contains(&format!("kind = \"{kind}\""));
-    let plain = dice.roll(8) == 0;
+    let plain = rng.usize(..8) == 0;
     let frame = match (by("aws"), by("azure")) {
         (true, _) if !plain => {
-            let node = if dice.roll(8) == 0 { OTHER_NODE } else { NODE };
-            let endpoint = if dice.roll(8) == 0 { OTHER_ENDPOINT } else { ENDPOINT };
-            from_node(node, endpoint, dice.roll(3) as u32, ip)
+            let node = if rng.usize(..8) == 0 { OTHER_NODE } else { NODE };
+            let endpoint = if rng.usize(..8) == 0 { OTHER_ENDPOINT } else { ENDPOINT };
+            from_node(node, endpoint, rng.u32(..3), ip)
         }
-        (_, true) if !plain && dice.roll(2) == 0 => from_external(ip),
+        (_, true) if !plain && rng.usize(..2) == 0 => from_external(ip),
         (_, true) if !plain => from_internal(ip),
         _ => from_router(ip),
     };
-    let frame = if dice.roll(64) == 0 { frame.vlan(7) } else { frame };
+    let frame = if rng.usize(..64) == 0 { frame.vlan(7) } else { frame };
     arrives(INGRESS, frame.bytes())
 }
 
@@ -136,7 +137,7 @@ fn replace(frame: &mut [u8], at: usize, sum: usize, new: u16) -> Option<()> {
 }
 
 /// Turns the packet at `at` into one the other way.
-pub fn turn(frame: &mut [u8], at: usize, ports: bool, dice: &mut Dice) -> Option<()> {
+pub fn turn(frame: &mut [u8], at: usize, ports: bool, rng: &mut Rng) -> Option<()> {
     let (header, proto) = ip_at(frame, at)?;
     let l4 = at + header;
     match header {
@@ -146,7 +147,7 @@ pub fn turn(frame: &mut [u8], at: usize, ports: bool, dice: &mut Dice) -> Option
     match (proto, frame.get(l4)) {
         (6, _) if ports => {
             exchange(frame, l4, l4 + 2, 2)?;
-            let said = 0x5000 | u16::from(one_of(&FLAGS, dice));
+            let said = 0x5000 | u16::from(one_of(&FLAGS, rng));
             let long = u16::from(*frame.get(l4 + 12)? & 0xf0) << 8;
             replace(frame, l4 + 12, l4 + 16, long | said & 0xff)
         }
@@ -159,7 +160,7 @@ pub fn turn(frame: &mut [u8], at: usize, ports: bool, dice: &mut Dice) -> Option
 
 /// An ICMP error about the packet of a frame, from a router on its way. Nobody looks at the
 /// checksum that an ICMPv6 one has.
-pub fn error_about(frame: &[u8], arm: u8, dice: &mut Dice) -> Option<Trial> {
+pub fn error_about(frame: &[u8], arm: u8, rng: &mut Rng) -> Option<Trial> {
     let at = l3(frame);
     let six = frame.get(at)? >> 4 == 6;
     let quote = frame.get(at..(at + if six { 72 } else { 28 }).min(frame.len()))?;
@@ -168,8 +169,8 @@ pub fn error_about(frame: &[u8], arm: u8, dice: &mut Dice) -> Option<Trial> {
         false => <[u8; 4]>::try_from(quote.get(12..16)?).ok()?.into(),
     };
     let said = [[(3, 4), (3, 1), (3, 3), (11, 0)], [(2, 0), (1, 0), (1, 4), (3, 0)]];
-    let (kind, code) = one_of(&said[usize::from(six)], dice);
-    let mtu = 1_280 + dice.roll(3) as u16 * 100;
+    let (kind, code) = one_of(&said[usize::from(six)], rng);
+    let mtu = 1_280 + rng.u16(..3) * 100;
     let mut load = vec![kind, code, 0, 0, 0, 0, (mtu >> 8) as u8, mtu as u8];
     load.extend(quote);
     let sum = checksum(&load).to_be_bytes();
@@ -182,31 +183,31 @@ pub fn error_about(frame: &[u8], arm: u8, dice: &mut Dice) -> Option<Trial> {
 }
 
 /// What comes back for a frame that left: an answer, the same by its tunnel, an error.
-pub fn answer(exit: Exit, frame: &[u8], dice: &mut Dice) -> Option<Trial> {
+pub fn answer(exit: Exit, frame: &[u8], rng: &mut Rng) -> Option<Trial> {
     let Exit::Port(arm) = exit else { return None };
-    if dice.roll(12) == 0 {
-        return error_about(frame, arm, dice);
+    if rng.usize(..12) == 0 {
+        return error_about(frame, arm, rng);
     }
     let mut frame = frame.to_vec();
     exchange(&mut frame, 0, 6, 6)?;
     let at = l3(&frame);
     match inner_at(&frame) {
-        Some(inner) if dice.roll(4) == 0 => {
+        Some(inner) if rng.usize(..4) == 0 => {
             // Plain, without the tunnel; the backend takes the header off.
             let ethertype = if *frame.get(inner)? >> 4 == 4 { [8, 0] } else { [0x86, 0xdd] };
-            turn(&mut frame, inner, true, dice)?;
+            turn(&mut frame, inner, true, rng)?;
             let mut plain = frame[..12].to_vec();
             plain.extend(ethertype);
             plain.extend(&frame[inner..]);
             return Some(arrives(arm, plain));
         }
         Some(inner) => {
-            turn(&mut frame, at, false, dice)?;
-            if dice.roll(2) == 0 {
-                turn(&mut frame, inner, true, dice)?;
+            turn(&mut frame, at, false, rng)?;
+            if rng.usize(..2) == 0 {
+                turn(&mut frame, inner, true, rng)?;
             }
         }
-        None => turn(&mut frame, at, true, dice)?,
+        None => turn(&mut frame, at, true, rng)?,
     }
     Some(arrives(arm, frame))
 }

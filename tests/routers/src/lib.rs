@@ -36,14 +36,13 @@ pub use cable::{End, beyond_a_router, cable, namespace};
 pub use frr::{Daemon, Frr};
 pub use gobgp::Gobgp;
 pub use nix::sys::signal::Signal;
+pub use patience::PATIENCE;
 pub use tests::lab::netns::Netns;
 pub use tests::lab::{LabError, Result};
 
 use std::time::{Duration, Instant};
 
-/// What a daemon may take to start, to answer or to end: it has two processors at best, and others
-/// want them too.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+use patience::poll;
 
 /// Looks again and again until it is so, and tells when that was. What is seen meanwhile goes into
 /// the error; an error of the look itself is no more than something seen, for a daemon that starts
@@ -53,16 +52,10 @@ pub fn wait_for(
     patience: Duration,
     mut look: impl FnMut() -> Result<(bool, String)>,
 ) -> Result<Instant> {
-    let begun = Instant::now();
-    loop {
-        let seen = match look() {
-            Ok((true, _)) => return Ok(Instant::now()),
-            Ok((false, seen)) => seen,
-            Err(error) => error.to_string(),
-        };
-        if begun.elapsed() > patience {
-            return Err(LabError::TooLate { what: what.to_owned(), waited: begun.elapsed(), seen });
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let at = poll(what, patience, || match look() {
+        Ok((true, _)) => Ok(Instant::now()),
+        Ok((false, seen)) => Err(seen),
+        Err(error) => Err(error.to_string()),
+    })?;
+    Ok(at)
 }

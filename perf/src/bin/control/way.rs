@@ -5,10 +5,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use config::checked::{ArmName, Config};
 use fastpath::lcore::{Lcore, Place};
+use map_plane::{MapPlane, MemoryMaps, Options, Sizes as MapSizes};
 use slowpath::rings::Rings;
 use slowpath::targets::region::RegionPlane;
 use state::appliance::Appliance;
-use state::maps::{MapPlane, MemoryMaps, Options, Sizes as MapSizes};
 use state::name::Precedence;
 use state::object::{Change, Event, Objects};
 use state::plane::Plane;

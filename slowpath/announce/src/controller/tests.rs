@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use patience::{eventually, met};
 use proptest::prelude::*;
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -10,9 +11,7 @@ use super::*;
 use crate::announcer::{self, Announcer};
 use crate::routers::{Defect, Wrong};
 use crate::secrets::Files;
-use crate::world::{
-    Recorder, eventually, pairs, policy, router, selecting, service, state, tables,
-};
+use crate::world::{Recorder, pairs, policy, router, selecting, service, state, tables};
 
 /// The world, which tests change while the controller looks.
 #[derive(Clone)]
@@ -234,6 +233,13 @@ fn run(
     })
 }
 
+fn until(noted: &Noted, what: &str, fits: impl Fn(&[Option<String>]) -> bool) {
+    eventually(what, || {
+        let calls = noted.calls();
+        met(fits(&calls), || format!("{calls:?}"))
+    });
+}
+
 #[test]
 fn a_burst_is_few_rounds_and_never_two_at_once() {
     let world = shared(vec![edge()]);
@@ -241,7 +247,7 @@ fn a_burst_is_few_rounds_and_never_two_at_once() {
     let signal = Signal::default();
     let (stop, stopped) = oneshot::channel();
     let running = run(controller, &signal, async { stopped.await.unwrap_or(Leave::Restart) });
-    eventually("the first round", || noted.calls() == names(&["edge"]));
+    until(&noted, "the first round", |calls| calls == names(&["edge"]));
     let before = noted.calls().len();
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -250,7 +256,7 @@ fn a_burst_is_few_rounds_and_never_two_at_once() {
     });
     world.0.lock().policies = vec![policy("last", json!([router(65001, "192.0.2.254")]))];
     signal.event();
-    eventually("the last", || noted.calls().last() == Some(&Some("last".to_owned())));
+    until(&noted, "the last", |calls| calls.last() == Some(&Some("last".to_owned())));
     // A round takes 1 ms at least: signals given meanwhile are one.
     let rounds = noted.calls().len() - before;
     assert!(rounds < 5_000, "{rounds} rounds for a burst of 10,000");
@@ -279,7 +285,7 @@ fn a_round_that_failed_is_tried_again_without_a_signal() {
     let (stop, stopped) = oneshot::channel();
     let signal = Signal::default();
     let running = run(controller, &signal, async { stopped.await.unwrap_or(Leave::Restart) });
-    eventually("the second round", || noted.calls().len() == 2);
+    until(&noted, "the second round", |calls| calls.len() == 2);
     stop.send(Leave::Restart).unwrap();
     running.join().unwrap();
 }

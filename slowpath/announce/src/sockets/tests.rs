@@ -6,6 +6,7 @@ use std::time::Duration;
 use bgp::peer::State;
 use bgp::peer::settings::Settings;
 use bgp::wire::Attributes;
+use patience::{eventually_async, met};
 
 use super::*;
 
@@ -48,14 +49,9 @@ fn hops_that_are_left_are_said_or_follow_from_those_that_are_allowed() {
     }
 }
 
-async fn until(what: &str, so: impl Fn() -> bool) {
-    for _ in 0..3_000 {
-        if so() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("not within 30 s: {what}");
+async fn until(what: &str, sockets: &Sockets, so: impl Fn(&Sockets) -> bool) {
+    let found = || format!("{:?}", sockets.peers(Instant::now()));
+    eventually_async(what, async || met(so(sockets), found)).await;
 }
 
 fn told(sockets: &Sockets) -> PeerTold {
@@ -80,20 +76,20 @@ async fn what_is_ordered_arrives_and_the_last_words_too() {
     ours.set_routes(key, &table);
     ours.complete();
     let family = Family::Ipv4Unicast;
-    until("two routes there", || told(&theirs).families[0].received.prefixes == 2).await;
+    until("two routes there", &theirs, |s| told(s).families[0].received.prefixes == 2).await;
     assert_eq!(told(&ours).state, State::Established);
-    until("all is told", || ours.is_told()).await;
+    until("all is told", &ours, Speaker::is_told).await;
     assert_eq!(ours.advertised(key, family).len(), 2);
     assert!(theirs.advertised(their_key, family).is_empty());
     assert!(ours.report(Instant::now()).listeners[0].listens);
 
     ours.set_routes(key, &Arc::default());
     assert!(!ours.is_told(), "nobody can have been told yet");
-    until("all is withdrawn", || ours.is_told()).await;
+    until("all is withdrawn", &ours, Speaker::is_told).await;
     ours.remove(key, Stop::Shutdown("gone for good".to_owned()));
     ours.end().await;
-    until("the last words", || {
-        told(&theirs).last_received.is_some_and(|said| said.words.contains("gone for good"))
+    until("the last words", &theirs, |theirs| {
+        told(theirs).last_received.is_some_and(|said| said.words.contains("gone for good"))
     })
     .await;
     // Its end is the end: orders come to nothing.

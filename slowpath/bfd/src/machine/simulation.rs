@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use fastrand::Rng;
 use proptest::prelude::*;
 
 use super::*;
@@ -32,7 +33,7 @@ struct Pair {
     lost: [u32; 2],
     last_arrival: [Instant; 2],
     serial: u64,
-    dice: u64,
+    rng: Rng,
     changes: [Vec<(Instant, Change)>; 2],
 }
 
@@ -49,17 +50,9 @@ impl Pair {
             lost: [0; 2],
             last_arrival: [now; 2],
             serial: 0,
-            dice: seed | 1,
+            rng: Rng::with_seed(seed | 1),
             changes: [Vec::new(), Vec::new()],
         }
-    }
-
-    /// Below `most`, xorshift.
-    fn throw(&mut self, most: u64) -> u64 {
-        self.dice ^= self.dice << 13;
-        self.dice ^= self.dice >> 7;
-        self.dice ^= self.dice << 17;
-        self.dice % most.max(1)
     }
 
     fn take(&mut self, side: usize, output: Output) {
@@ -68,12 +61,12 @@ impl Pair {
         }
         let Some(packet) = output.send else { return };
         assert_eq!(Packet::parse(&packet.emit()), Ok(packet));
-        if self.throw(100) < self.way.loss && self.lost[side] + 1 < self.way.in_row {
+        if self.rng.u64(..100) < self.way.loss && self.lost[side] + 1 < self.way.in_row {
             self.lost[side] += 1;
             return;
         }
         self.lost[side] = 0;
-        let delay = Duration::from_micros(self.throw(self.way.delay.as_micros() as u64));
+        let delay = Duration::from_micros(self.rng.u64(..self.way.delay.as_micros().max(1) as u64));
         self.serial += 1;
         let arrival = self.last_arrival[side].max(self.now + self.way.length + delay);
         self.last_arrival[side] = arrival;

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use fastrand::Rng;
+
 use super::*;
-use crate::peer::tests::pipe::Dice;
 use crate::peer::tests::table;
 use crate::wire::update::Context;
 use crate::wire::{EXTENDED_MESSAGE, Framer, Kind, MESSAGE, Message};
@@ -282,24 +283,24 @@ fn a_family_that_was_not_agreed_on_is_not_spoken() {
 #[test]
 fn whatever_changes_while_it_is_said_the_peer_has_the_last_word_in_the_end() {
     for seed in 1..300 {
-        let mut dice = Dice(seed * 77_777);
+        let mut rng = Rng::with_seed(seed * 77_777);
         let (mut advertiser, mut router) = (advertiser(), Router::new());
         let mut last = Arc::new(Table::default());
         for _ in 0..30 {
-            match dice.below(6) {
-                0 => advertiser.refresh(Family::ALL[dice.below(2) as usize]),
+            match rng.u64(..6) {
+                0 => advertiser.refresh(Family::ALL[rng.usize(..2)]),
                 1 | 2 => {
-                    let mut routes = Table::clone(&table(dice.below(60) as u32, 0));
+                    let mut routes = Table::clone(&table(rng.u32(..60), 0));
                     for said in routes.routes.values_mut() {
                         let mut changed = Attributes::clone(said);
-                        changed.communities = vec![dice.below(20) as u32];
+                        changed.communities = vec![rng.u32(..20)];
                         *said = Arc::new(changed);
                     }
                     last = Arc::new(routes);
-                    advertiser.desire(&last, dice.below(2) == 0, false);
+                    advertiser.desire(&last, rng.u64(..2) == 0, false);
                 }
                 _ => {
-                    for _ in 0..dice.below(12) {
+                    for _ in 0..rng.u64(..12) {
                         if let Some(message) = advertiser.next_message() {
                             router.hear(&message);
                         }

@@ -10,7 +10,8 @@ use config::checked::{Aws as Settings, AwsMode, Config, GatewayKind, Plane, Pref
 use super::advice::{Ours, advise};
 use super::group::{GroupError, registered_as};
 use super::told::{CallError, Failure, Group, Identity, NetworkInterface, Target, TargetState};
-use clouds::report::{Finding, Report};
+use clouds::check::reported;
+use clouds::report::Finding;
 
 pub use clouds::check::{Check, Verdict};
 
@@ -289,29 +290,11 @@ fn leader(seen: &Seen) -> Vec<Check> {
 }
 
 fn slowpath(seen: &Seen) -> Vec<Check> {
-    let report = match &seen.slowpath {
-        Ok(report) => report,
-        Err(why) => {
-            let remedy = "start it; without it nobody registers the instance";
-            return vec![Check::new("slowpath", Verdict::Warn, why, remedy)];
-        }
-    };
-    let Report { phase, trouble, findings, .. } = report;
-    let own = match trouble.as_str() {
-        "" => Check::ok("slowpath", format!("it is {phase}")),
-        trouble => Check::new("slowpath", Verdict::Fail, trouble, "the message says what to do"),
-    };
-    // What is wrong with settings has just been read anew.
     let settings = match seen.group.as_ref().ok().zip(seen.attributes.as_ref()) {
         Some((group, attributes)) => advise(group, attributes, &seen.ours),
         None => Vec::new(),
     };
-    let new = findings.iter().filter(|told| settings.iter().all(|f| f.name != told.name));
-    let told = new.map(|told| {
-        let name = format!("finding {}", told.name);
-        Check::new(&name, Verdict::Warn, &told.text, &told.remedy)
-    });
-    [own].into_iter().chain(told).collect()
+    reported(&seen.slowpath, "start it; without it nobody registers the instance", &settings)
 }
 
 #[cfg(test)]

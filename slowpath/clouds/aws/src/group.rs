@@ -116,22 +116,6 @@ pub fn by_arn<'a>(groups: &'a [Group], arn: &str) -> Result<&'a Group, GroupErro
     Ok(group)
 }
 
-/// The gateways' groups in which an instance, or one of its addresses, is a target. Each group
-/// comes with its targets' ids.
-pub fn of_instance<'a>(
-    groups: impl IntoIterator<Item = (&'a Group, &'a [String])>,
-    identity: &Identity,
-) -> Vec<&'a Group> {
-    let addresses: Vec<String> = identity
-        .interfaces
-        .iter()
-        .flat_map(|interface| interface.addresses.iter().map(IpAddr::to_string))
-        .collect();
-    let ours = |id: &String| *id == identity.instance_id || addresses.contains(id);
-    let geneve = groups.into_iter().filter(|(group, _)| group.protocol == "GENEVE");
-    geneve.filter(|(_, ids)| ids.iter().any(ours)).map(|(group, _)| group).collect()
-}
-
 /// As what we are registered in a group: an instance id or an address. `mac` is that of the ingress
 /// port, `wanted` our addresses on it, the preferred first.
 pub fn registered_as(

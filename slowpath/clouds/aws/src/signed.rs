@@ -12,6 +12,7 @@ use aws_smithy_runtime_api::client::http::{HttpConnector, SharedHttpConnector};
 use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::byte_stream::ByteStream;
 use aws_smithy_types::error::display::DisplayErrorContext;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Mutex;
@@ -106,7 +107,7 @@ impl Signed {
                 let members = members.iter().map(|(k, v)| (k.as_str(), v.as_str()));
                 let form = fixed.into_iter().chain(members);
                 let body: Vec<String> =
-                    form.map(|(k, v)| format!("{}={}", quoted(k), quoted(v))).collect();
+                    form.map(|(k, v)| format!("{}={}", encoded(k), encoded(v))).collect();
                 ("application/x-www-form-urlencoded; charset=utf-8", None, body.join("&"))
             }
             Question::Json { prefix, body } => {
@@ -187,18 +188,11 @@ impl Members {
     }
 }
 
-/// Everything but what RFC 3986 leaves alone, as `%XX`.
-fn quoted(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                quoted.push(char::from(byte));
-            }
-            _ => quoted.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    quoted
+/// All but the unreserved characters (RFC 3986 2.3), as AWS signs them.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+fn encoded(text: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(text, RESERVED)
 }
 
 /// Reads an answer in XML.

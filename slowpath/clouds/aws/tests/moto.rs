@@ -4,7 +4,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use patience::eventually_within;
 
 use aws::account::{Account, Settings};
 use aws::call::{Aws, Pointed};
@@ -39,11 +41,10 @@ fn moto() -> (Moto, String) {
     command.args(["-H", "127.0.0.1", "-p", &free.to_string()]);
     let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let moto = Moto(child);
-    let until = Instant::now() + Duration::from_secs(60);
-    while std::net::TcpStream::connect(("127.0.0.1", free)).is_err() {
-        assert!(Instant::now() < until, "moto does not listen");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    eventually_within(Duration::from_secs(60), "moto to listen", || {
+        let connected = std::net::TcpStream::connect(("127.0.0.1", free));
+        connected.map_err(|error| error.to_string())
+    });
     (moto, format!("http://127.0.0.1:{free}"))
 }
 

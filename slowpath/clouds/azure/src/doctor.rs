@@ -5,7 +5,8 @@
 
 use std::net::IpAddr;
 
-use clouds::report::{Ends, Finding, Report};
+use clouds::check::reported;
+use clouds::report::{Ends, Finding};
 use config::checked::{
     Azure as Settings, AzurePool, Config, GatewayKind, MadeBy, Plane, Side, Told, Wire,
 };
@@ -245,29 +246,11 @@ fn rule(rule: &Rule) -> Check {
 }
 
 fn slowpath(wants: &Wants, seen: &Seen) -> Vec<Check> {
-    let report = match &seen.slowpath {
-        Ok(report) => report,
-        Err(why) => {
-            let remedy = "start it; without it nobody joins the pool";
-            return vec![Check::new("slowpath", Verdict::Warn, why, remedy)];
-        }
-    };
-    let Report { phase, trouble, findings, .. } = report;
-    let own = match trouble.as_str() {
-        "" => Check::ok("slowpath", format!("it is {phase}")),
-        trouble => Check::new("slowpath", Verdict::Fail, trouble, "the message says what to do"),
-    };
-    // What is wrong with settings has just been read anew.
     let settings = match (&seen.place, &seen.balancer) {
         (Ok(place), Some(told)) => advise(place, told, &wants.ours),
         _ => Vec::new(),
     };
-    let new = findings.iter().filter(|told| settings.iter().all(|f| f.name != told.name));
-    let told = new.map(|told| {
-        let name = format!("finding {}", told.name);
-        Check::new(&name, Verdict::Warn, &told.text, &told.remedy)
-    });
-    [own].into_iter().chain(told).collect()
+    reported(&seen.slowpath, "start it; without it nobody joins the pool", &settings)
 }
 
 #[cfg(test)]

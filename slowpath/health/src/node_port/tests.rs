@@ -4,6 +4,7 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use listeners::{Limits, Reserved};
+use patience::eventually_async;
 use state::address::Endpoint;
 use state::backend::{Instance, Place};
 use state::name::Source;
@@ -71,15 +72,10 @@ async fn it_answers_as_kubernetes_nodes_do_and_follows_what_is_wanted() {
     ports.set(&web, None);
     ports.follow(now);
     for closed in [port, other] {
-        let mut open = true;
-        for _ in 0..200 {
-            open = get(closed).await.is_some();
-            if !open {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        assert!(!open, "{closed} is closed");
+        eventually_async(&format!("port {closed} to be closed"), async || {
+            get(closed).await.map_or(Ok(()), Err)
+        })
+        .await;
     }
 }
 
@@ -132,7 +128,7 @@ fn active_backends_on_local_nodes_count_once_an_address() {
             })
             .unwrap();
         let mut transaction = writer.begin(std::time::SystemTime::UNIX_EPOCH);
-        transaction.upsert_service(row).unwrap();
+        transaction.upsert_service_and_frontends(row, Vec::new()).unwrap();
         let said = vec![
             on(1, 80, "node-1", State::Active),
             on(1, 443, "node-1", State::Active),

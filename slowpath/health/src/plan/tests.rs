@@ -55,7 +55,7 @@ fn planned(
     let writer = Writer::new();
     let mut transaction = writer.begin(SystemTime::UNIX_EPOCH);
     transaction.upsert_service_and_frontends(service, said.collect()).unwrap();
-    transaction.upsert_backends(&name, &source, vec![instance]);
+    transaction.set_backends(&name, &source, vec![instance]);
     transaction.commit();
     plan(writer.tables().entry(&name).unwrap(), place)
 }

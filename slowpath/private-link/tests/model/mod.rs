@@ -15,29 +15,8 @@ use azure::arm::{Arm, Ask, Begun, Call, Handle, Progress, Resource};
 use azure::id::ResourceId;
 use clouds::failure::{Failure, Operation, Setback};
 use clouds::retry::Pause;
+use fastrand::Rng;
 use serde_json::{Value, json};
-
-/// SplitMix64.
-#[derive(Clone)]
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    pub fn one_in(&mut self, times: u64) -> bool {
-        times > 0 && self.below(times) == 0
-    }
-}
 
 /// What becomes of a call, where it doesn't simply do what is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -98,7 +77,7 @@ pub struct World {
     pub faults: u64,
     /// What the next calls of an operation meet, by its name.
     pub script: Vec<(&'static str, Fault)>,
-    pub random: Option<Random>,
+    pub rng: Option<Rng>,
     /// The bound of the call that is under way runs out.
     hanging: bool,
     /// What we did to things that others made.
@@ -327,11 +306,11 @@ impl World {
             return Some(self.script.remove(at).1);
         }
         let times = self.faults;
-        let random = self.random.as_mut()?;
-        if !random.one_in(times) {
+        let rng = self.rng.as_mut()?;
+        if times == 0 || rng.u64(..times) != 0 {
             return None;
         }
-        Some(match random.below(12) {
+        Some(match rng.u64(..12) {
             0 => Fault::Refused(Failure::Throttled),
             1 => Fault::Refused(Failure::Transient),
             2 => Fault::Refused(Failure::Conflict),
@@ -405,8 +384,8 @@ impl World {
         let parts: Vec<&str> = id.split('/').collect();
         let kind = parts[parts.len() - 2];
         let simple = matches!(kind, "A" | "AAAA" | "TXT" | "privateEndpointConnections");
-        let takes = match self.random.as_mut() {
-            Some(random) if self.slowness > 0 => random.below(self.slowness + 1),
+        let takes = match self.rng.as_mut() {
+            Some(rng) if self.slowness > 0 => rng.u64(..self.slowness + 1),
             _ => self.slowness,
         };
         let odd = matches!(fault, Some(Fault::NoHandle | Fault::Fails | Fault::Never));

@@ -3,6 +3,9 @@
 use super::*;
 use std::process::Command;
 
+use fastrand::Rng;
+use patience::eventually;
+
 fn sh(line: &str) {
     let status = Command::new("sh").args(["-ec", line]).status().unwrap();
     assert!(status.success(), "{line}");
@@ -28,16 +31,12 @@ fn inside_the_namespace() {
 
     for addr in [near, v6] {
         kernel.probe(link.index, addr).unwrap();
-        let mut mac = None;
-        for _ in 0..200 {
+        let mac = eventually(&format!("the neighbor {addr}"), || {
             let known = kernel.neighbours(link.index).unwrap();
-            mac = known.iter().find(|n| n.addr == addr).and_then(|n| n.mac);
-            if mac.is_some() {
-                break;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
-        assert_eq!(mac, Some([2, 0, 0, 0, 0, 2]), "{addr}");
+            let mac = known.iter().find(|n| n.addr == addr).and_then(|n| n.mac);
+            mac.ok_or_else(|| format!("{known:?}"))
+        });
+        assert_eq!(mac, [2, 0, 0, 0, 0, 2], "{addr}");
     }
     let news = kernel.news();
     let learned = |n: &News| matches!(n, News::Neighbour(n) if n.addr == near && n.mac.is_some());
@@ -80,13 +79,9 @@ fn links_routes_and_neighbours_are_read_and_a_probe_resolves() {
 
 #[test]
 fn cut_and_random_datagrams_are_read_without_panic() {
-    let mut seed = 1u64;
-    let mut random = move || {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (seed >> 33) as u8
-    };
+    let mut rng = Rng::with_seed(1);
     for length in 0..2000 {
-        let mut bytes: Vec<u8> = (0..length % 200).map(|_| random()).collect();
+        let mut bytes: Vec<u8> = (0..length % 200).map(|_| rng.u8(..)).collect();
         if let Some(start) = bytes.get_mut(..6) {
             // A header that claims to be one of the messages we read.
             start.copy_from_slice(&[(length % 200) as u8, 0, 0, 0, [16, 24, 28][length % 3], 0]);

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use config::services::Algorithm;
 use packet::addr::Addr;
-use state::address::{Address, Reach};
-use state::maps::{is_unspecified, is_wildcard, wildcard_of};
+use state::address::{Address, Reach, is_unspecified, wildcard_of};
+use state::frontend::is_wildcard;
 use state::plane::{Refusal, Wanted};
 use tables::maglev;
 use tables::note::{Member, ServiceNote};

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use config::checked::MAGLEV_SIZES;
-use config::services::{AFFINITY_MAX_S, FrontendSpec, Mode, ServiceSpec, text};
+use config::services::{AFFINITY_MAX_S, FrontendSpec, Mode, ServiceSpec};
 
 use super::{Described, Refusal};
 
@@ -65,7 +65,7 @@ impl Described for ServiceSpec {
 fn frontend(said: &FrontendSpec, i: usize) -> Result<(), Refusal> {
     let (port, protocol) = (said.address.port, said.address.protocol);
     if port != 0 && !matches!(protocol, 6 | 17 | 132) {
-        let wrong = format!("protocol {} has no ports", text::protocol_name(protocol));
+        let wrong = format!("protocol {} has no ports", config::protocol::name(protocol));
         let allowed = "write protocol tcp, udp or sctp, or port 0";
         return Err(Refusal::new(format!("spec.frontends[{i}].port"), wrong, allowed));
     }

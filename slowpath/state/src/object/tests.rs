@@ -2,7 +2,6 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
@@ -332,36 +331,6 @@ fn history_is_bounded_and_says_what_it_forgot() {
     assert_eq!(since(2), Ok(vec![3, 4, 5]));
     assert_eq!(since(4), Ok(vec![5]));
     assert_eq!(since(9), Ok(vec![]));
-}
-
-proptest! {
-    #[test]
-    fn times_are_read_as_they_are_written(
-        seconds in 0..253_402_300_799_u64,
-        nanos in 0..1_000_000_000_u32,
-    ) {
-        let time = UNIX_EPOCH + Duration::new(seconds, nanos);
-        prop_assert_eq!(text::time::read(&text::time::written(time)), Some(time));
-    }
-
-    #[test]
-    fn no_time_panics(text in "[0-9]{0,5}-[0-9]{0,3}-[0-9]{0,3}T[0-9:.]{0,20}Z") {
-        let _ = text::time::read(&text);
-    }
-}
-
-#[test]
-fn times_are_those_of_the_calendar() {
-    for (seconds, text) in [
-        (0, "1970-01-01T00:00:00Z"),
-        (951_782_400, "2000-02-29T00:00:00Z"),
-        (1_709_164_800, "2024-02-29T00:00:00Z"),
-        (4_107_542_400, "2100-03-01T00:00:00Z"),
-        (1_795_000_000, "2026-11-18T11:06:40Z"),
-    ] {
-        assert_eq!(text::time::written(UNIX_EPOCH + Duration::from_secs(seconds)), text);
-    }
-    assert_eq!(text::time::read("2026-13-01T00:00:00Z"), None);
 }
 
 #[test]

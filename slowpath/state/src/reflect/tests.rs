@@ -282,7 +282,11 @@ fn what_another_wrote_under_a_name_is_not_deleted() {
     let mut house = House::new();
     let name = Name::new("w").unwrap();
     let mut to = house.writer.begin(UNIX_EPOCH);
-    to.upsert_service(Service::new(name.clone(), Source::new("redirect"))).unwrap();
+    to.upsert_service_and_frontends(
+        Service::new(name.clone(), Source::new("redirect")),
+        Vec::new(),
+    )
+    .unwrap();
     to.commit();
     assert_eq!(house.put(service("file", "w", &[1])), ["w of file: Refused"]);
     assert_eq!(house.dump(), ["w redirect [] []"]);

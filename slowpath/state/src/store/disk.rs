@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::object::written;
+use config::rfc3339;
 
 /// Copies of one file with one label that are kept.
 const COPIES: usize = 5;
@@ -202,7 +202,8 @@ impl Disk for Folder {
     /// several starts is copied once.
     fn copy(&mut self, file: &str, label: &str) -> io::Result<String> {
         let from = self.path.join(file);
-        let changed = written(std::fs::metadata(&from)?.modified()?).replace([':', '-'], "");
+        let changed =
+            rfc3339::format(std::fs::metadata(&from)?.modified()?).replace([':', '-'], "");
         let bytes = std::fs::read(from)?;
         let first = format!("{file}.{label}-{changed}");
         let others = (1..).map(|number| format!("{first}-{number}"));

@@ -10,7 +10,8 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-use memory::{Dice, Lost, Memory};
+use fastrand::Rng;
+use memory::{Lost, Memory};
 
 use super::*;
 use crate::name::Name;
@@ -26,17 +27,17 @@ fn key(source: &str, name: usize) -> Key {
 }
 
 /// A group of batches of all sorts of changes, some of which are refused.
-fn group(dice: &mut Dice) -> Vec<Batch> {
-    let change = |dice: &mut Dice| {
-        let (source, name) = (["api", "file"][dice.roll(2)], dice.roll(4));
-        match dice.roll(6) {
-            0..=2 => Change::put(object(source, name, dice.roll(1000) as u32)),
+fn group(rng: &mut Rng) -> Vec<Batch> {
+    let change = |rng: &mut Rng| {
+        let (source, name) = (["api", "file"][rng.usize(..2)], rng.usize(..4));
+        match rng.usize(..6) {
+            0..=2 => Change::put(object(source, name, rng.u32(..1000))),
             3 => Change::delete(key(source, name)),
             held => Change::Finalizer { key: key(source, name), name: "x".into(), held: held == 4 },
         }
     };
-    let batch = |dice: &mut Dice| (0..=dice.roll(2)).map(|_| change(dice)).collect();
-    (0..=dice.roll(3)).map(|_| batch(dice)).collect()
+    let batch = |rng: &mut Rng| (0..=rng.usize(..2)).map(|_| change(rng)).collect();
+    (0..=rng.usize(..3)).map(|_| batch(rng)).collect()
 }
 
 fn states(from: &Objects, group: &[Batch]) -> Vec<Objects> {
@@ -65,9 +66,9 @@ fn opened(disk: Memory) -> Store<Memory> {
 fn switched_off_at_any_byte_it_has_what_was_answered_and_nothing_by_half() {
     let (mut snapshots, mut crashes) = (0, 0);
     for seed in 0..3 {
-        let (mut dice, mut disk) = (Dice(seed), Memory::new(seed));
+        let (mut rng, mut disk) = (Rng::with_seed(seed), Memory::new(seed));
         for _ in 0..14 {
-            let group = group(&mut dice);
+            let group = group(&mut rng);
             let states = states(opened(disk.clone()).objects(), &group);
             for power in 1.. {
                 let mut store = opened(Memory { power, ..disk.clone() });
@@ -96,12 +97,12 @@ fn switched_off_at_any_byte_it_has_what_was_answered_and_nothing_by_half() {
 fn a_disk_that_fails_now_and_then_refuses_and_keeps_the_rest() {
     let mut refused = 0;
     for seed in 0..60 {
-        let mut dice = Dice(seed);
+        let mut rng = Rng::with_seed(seed);
         let mut store = opened(Memory { faults: 25, ..Memory::new(seed) });
         // What may be found after a crash: what was answered, or what may have been written since.
         let mut possible = vec![Objects::default()];
         for _ in 0..30 {
-            let (before, group) = (store.objects().clone(), group(&mut dice));
+            let (before, group) = (store.objects().clone(), group(&mut rng));
             let answers = store.commit(&group, UNIX_EPOCH);
             let states = states(&before, &group);
             let failed = answers
@@ -203,7 +204,7 @@ fn a_process_killed_at_any_moment_has_kept_what_it_answered() {
         return write_until_killed(&PathBuf::from(folder));
     }
     let folder = std::env::temp_dir().join(format!("weir-store-{}", std::process::id()));
-    let (mut dice, mut last) = (Dice(7), None);
+    let (mut rng, mut last) = (Rng::with_seed(7), None);
     for _ in 0..40 {
         let own = std::thread::current();
         let mut child = Command::new(std::env::current_exe().unwrap())
@@ -215,8 +216,8 @@ fn a_process_killed_at_any_moment_has_kept_what_it_answered() {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let kept = |line: String| line.strip_prefix("kept ").and_then(|n| n.parse::<usize>().ok());
         let mut told = lines.by_ref().filter_map(|line| kept(line.unwrap()));
-        last = told.by_ref().nth(dice.roll(40)).or(last);
-        std::thread::sleep(std::time::Duration::from_micros(dice.roll(2_000) as u64));
+        last = told.by_ref().nth(rng.usize(..40)).or(last);
+        std::thread::sleep(std::time::Duration::from_micros(rng.u64(..2_000)));
         child.kill().unwrap();
         last = told.last().or(last);
         child.wait().unwrap();

@@ -30,101 +30,32 @@ fn order(one: &Instance, other: &Instance) -> std::cmp::Ordering {
 }
 
 impl Transaction<'_> {
-    /// Writes instances of a service as a source says them; its others stay. Service, source and
-    /// priority are set here, and health is what is known. Of two with one endpoint, the last
-    /// counts.
-    pub fn upsert_backends(&mut self, service: &Name, source: &Source, said: Vec<Instance>) {
-        self.put_instances(service, source, said, |_, _| Vec::new());
-    }
-
-    /// The same, and what the source said of this service before and does not say now is released.
-    /// Nothing said releases all; what other sources say stays.
-    pub fn set_backends(&mut self, service: &Name, source: &Source, said: Vec<Instance>) {
-        self.put_instances(service, source, said, |list, said| {
-            places_where(list, |i| i.source == *source && !names(said, i))
-        });
-    }
-
-    /// The same for those of one cluster; what the source said of other clusters stays.
-    pub fn set_backends_of_cluster(
-        &mut self,
-        service: &Name,
-        source: &Source,
-        cluster: u32,
-        said: Vec<Instance>,
-    ) {
-        self.put_instances(service, source, said, |list, said| {
-            let is_of = |i: &Instance| i.source == *source && cluster_of(i) == cluster;
-            places_where(list, |i| is_of(i) && !names(said, i))
-        });
-    }
-
-    /// Writes instances and releases those of the same source at `orphans`, in one step. An orphan
-    /// that is written too stays; one that isn't there is no error.
-    pub fn upsert_and_release_backends(
-        &mut self,
-        service: &Name,
-        source: &Source,
-        said: Vec<Instance>,
-        orphans: &[Endpoint],
-    ) {
-        self.put_instances(service, source, said, |list, said| {
-            let places = orphans.iter().filter_map(|at| place_of(list, at, source));
-            let mut places: Vec<usize> = places.filter(|n| !names(said, &list[*n])).collect();
-            places.sort_unstable();
-            places.dedup();
-            places
-        });
-    }
-
-    /// Releases a source's instances of a service. One that isn't there refuses the whole.
-    pub fn release_backends(
-        &mut self,
-        service: &Name,
-        source: &Source,
-        endpoints: &[Endpoint],
-    ) -> Result<(), Error> {
+    /// Writes a service's instances as a source says them, and releases what the source said of this
+    /// service before and does not say now. Nothing said releases all; what other sources say stays.
+    /// Service, source and priority are set here, and health is what is known. Of two with one
+    /// endpoint, the last counts.
+    pub fn set_backends(&mut self, service: &Name, source: &Source, mut said: Vec<Instance>) {
+        said.reverse();
+        said.sort_by_key(|instance| instance.endpoint);
+        said.dedup_by_key(|instance| instance.endpoint);
+        let priority = self.precedence.as_ref().unwrap_or(&self.state.precedence).of(source);
         let list = self.instances(service);
-        let place = |endpoint: &Endpoint| {
-            place_of(list, endpoint, source).ok_or_else(|| Error::BackendNotFound {
-                service: service.clone(),
-                endpoint: *endpoint,
-                source_of: Some(source.clone()),
-            })
-        };
-        let mut gone = endpoints.iter().map(place).collect::<Result<Vec<usize>, Error>>()?;
-        gone.sort_unstable();
-        gone.dedup();
-        self.apply(service, Changes { gone, ..Changes::default() });
-        Ok(())
-    }
-
-    /// Releases all that a source said of a service's backends.
-    pub fn release_backends_from_source(&mut self, service: &Name, source: &Source) {
-        self.release_where(service, |instance| instance.source == *source);
-    }
-
-    /// Deletes all backends of a service, whoever said them.
-    pub fn delete_backends_of_service(&mut self, service: &Name) {
-        self.release_where(service, |_| true);
-    }
-
-    /// Releases what a source said of a service's backends of one cluster.
-    pub fn delete_backends_of_service_from_cluster(
-        &mut self,
-        service: &Name,
-        source: &Source,
-        cluster: u32,
-    ) {
-        self.release_where(service, |i| i.source == *source && cluster_of(i) == cluster);
-    }
-
-    /// Deletes all that a source said of backends, of all services. Looks at all instances.
-    pub fn delete_backends_by_source(&mut self, source: &Source) {
-        let is_of = |instance: &Instance| instance.source == *source;
-        for service in self.services_with(is_of) {
-            self.release_where(&service, is_of);
+        let gone = places_where(list, |i| i.source == *source && !names(&said, i));
+        let mut changes = Changes { gone, ..Changes::default() };
+        for mut instance in said {
+            let places = places_at(list, &instance.endpoint);
+            instance.service = service.clone();
+            instance.source = source.clone();
+            instance.priority = priority;
+            let known = list[places.clone()].first().map(|there| there.health);
+            instance.health = known.unwrap_or_default();
+            match places.into_iter().find(|n| list[*n].source == *source) {
+                Some(n) if *list[n] == instance => {}
+                Some(n) => changes.replaced.push((n, Arc::new(instance))),
+                None => changes.added.push(Arc::new(instance)),
+            }
         }
+        self.apply(service, changes);
     }
 
     /// Notes what a health checker found of an endpoint, for one service; tells whether that is
@@ -139,7 +70,7 @@ impl Transaction<'_> {
         let places = places_at(list, endpoint);
         if places.is_empty() {
             let (service, endpoint) = (service.clone(), *endpoint);
-            return Err(Error::BackendNotFound { service, endpoint, source_of: None });
+            return Err(Error::BackendNotFound { service, endpoint });
         }
         let is_known = |i: &Instance| i.health.since.is_some() && i.health.unhealthy != healthy;
         if list[places.clone()].iter().all(|instance| is_known(instance)) {
@@ -200,42 +131,6 @@ impl Transaction<'_> {
         self.next.entries().filter(|(_, entry)| has(entry)).map(|(name, _)| name.clone()).collect()
     }
 
-    fn release_where(&mut self, service: &Name, which: impl Fn(&Instance) -> bool) {
-        let gone = places_where(self.instances(service), which);
-        self.apply(service, Changes { gone, ..Changes::default() });
-    }
-
-    /// Writes what differs of `said`, and releases what `gone` finds in the list of before when it
-    /// sees what is said, sorted by endpoint.
-    fn put_instances(
-        &mut self,
-        service: &Name,
-        source: &Source,
-        mut said: Vec<Instance>,
-        gone: impl FnOnce(&[Arc<Instance>], &[Instance]) -> Vec<usize>,
-    ) {
-        said.reverse();
-        said.sort_by_key(|instance| instance.endpoint);
-        said.dedup_by_key(|instance| instance.endpoint);
-        let priority = self.precedence.as_ref().unwrap_or(&self.state.precedence).of(source);
-        let list = self.instances(service);
-        let mut changes = Changes { gone: gone(list, &said), ..Changes::default() };
-        for mut instance in said {
-            let places = places_at(list, &instance.endpoint);
-            instance.service = service.clone();
-            instance.source = source.clone();
-            instance.priority = priority;
-            let known = list[places.clone()].first().map(|there| there.health);
-            instance.health = known.unwrap_or_default();
-            match places.into_iter().find(|n| list[*n].source == *source) {
-                Some(n) if *list[n] == instance => {}
-                Some(n) => changes.replaced.push((n, Arc::new(instance))),
-                None => changes.added.push(Arc::new(instance)),
-            }
-        }
-        self.apply(service, changes);
-    }
-
     fn apply(&mut self, service: &Name, changes: Changes) {
         let Changes { replaced, added, gone } = changes;
         if replaced.is_empty() && added.is_empty() && gone.is_empty() {
@@ -283,18 +178,9 @@ fn places_where(list: &[Arc<Instance>], which: impl Fn(&Instance) -> bool) -> Ve
     (0..list.len()).filter(|n| which(&list[*n])).collect()
 }
 
-/// Where in a list a source's instance at an endpoint is.
-fn place_of(list: &[Arc<Instance>], endpoint: &Endpoint, source: &Source) -> Option<usize> {
-    places_at(list, endpoint).find(|n| list[*n].source == *source)
-}
-
 /// Whether the endpoint of an instance is among those said, which are sorted by endpoint.
 fn names(said: &[Instance], instance: &Instance) -> bool {
     said.binary_search_by(|other| other.endpoint.cmp(&instance.endpoint)).is_ok()
-}
-
-fn cluster_of(instance: &Instance) -> u32 {
-    instance.place.as_ref().map_or(0, |place| place.cluster)
 }
 
 /// Takes the places out, which ascend.

@@ -13,18 +13,16 @@ pub enum Error {
     /// There is no frontend at that address.
     #[error("there is no frontend at {0}: `weir db show frontends` lists those that are")]
     FrontendNotFound(Address),
-    /// The source has no such backend of that service.
+    /// That service has no such backend.
     #[error(
-        "service `{service}` has no backend at {endpoint}{}: `weir db show backends` lists those \
-         that are", said_by(.source_of)
+        "service `{service}` has no backend at {endpoint}: `weir db show backends` lists those \
+         that are"
     )]
     BackendNotFound {
         /// The service.
         service: Name,
         /// Where it would be.
         endpoint: Endpoint,
-        /// Whose it would be; none for anybody's.
-        source_of: Option<Source>,
     },
     /// Another source says what that service is.
     #[error(
@@ -88,8 +86,4 @@ pub enum Error {
         /// The field that cannot be, and what is allowed.
         why: Refusal,
     },
-}
-
-fn said_by(source: &Option<Source>) -> String {
-    source.as_ref().map(|source| format!(" from source `{source}`")).unwrap_or_default()
 }

@@ -11,17 +11,6 @@ use crate::service::Service;
 use crate::tables::place_of;
 
 impl Transaction<'_> {
-    /// Writes a frontend of a service: a new one, or instead of the one at its address, whose
-    /// redirection it keeps.
-    pub fn upsert_frontend(&mut self, service: &Name, said: FrontendSpec) -> Result<(), Error> {
-        if self.next.service(service).is_none() {
-            return Err(Error::ServiceNotFound(service.clone()));
-        }
-        self.check_owner(&said.address, service)?;
-        self.put(service, None, vec![said], |_| false);
-        Ok(())
-    }
-
     /// Deletes the frontend at an address.
     pub fn delete_frontend(&mut self, address: &Address) -> Result<(), Error> {
         let not_found = || Error::FrontendNotFound(*address);
@@ -30,6 +19,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
+    // Nothing in Weir calls this yet: the seed names it, and a later issue uses it.
     /// Has a frontend use the backends of another service; none for those of its own again. The
     /// other service may come later.
     pub fn set_redirect_to(&mut self, address: &Address, to: Option<Name>) -> Result<(), Error> {

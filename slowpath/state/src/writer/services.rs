@@ -1,4 +1,4 @@
-//! Writes of services, and of services together with their frontends.
+//! Writes of services together with their frontends.
 
 use std::mem;
 use std::sync::Arc;
@@ -12,16 +12,8 @@ use crate::object::FrontendSpec;
 use crate::service::Service;
 
 impl Transaction<'_> {
-    /// Writes a service: its hooks first, then the row. Its frontends and backends stay. Tells the
-    /// row before.
-    pub fn upsert_service(&mut self, service: Service) -> Result<Option<Arc<Service>>, Error> {
-        let service = self.admit(service)?;
-        let name = service.name.clone();
-        Ok(self.put(&name, Some(service), Vec::new(), |_| false))
-    }
-
-    /// Writes a service and all its frontends: those that are not named go. Of two with one
-    /// address, the last counts. Tells the service's row before.
+    /// Writes a service and all its frontends, its hooks first: frontends that are not named go. Of
+    /// two with one address, the last counts. Tells the service's row before.
     ///
     /// An address that another service has refuses the whole before anything is written.
     pub fn upsert_service_and_frontends(
@@ -61,14 +53,6 @@ impl Transaction<'_> {
         });
         self.forget(&rows);
         Ok(service)
-    }
-
-    /// Deletes all services of a source with their frontends; tells how many.
-    pub fn delete_services_by_source(&mut self, source: &Source) -> usize {
-        let services = self.next.services().filter(|service| service.source == *source);
-        let names: Vec<Name> = services.map(|service| service.name.clone()).collect();
-        let deleted = names.iter().map(|name| self.delete_service_and_frontends(name, source));
-        deleted.filter(Result::is_ok).count()
     }
 
     /// The service as its hooks make it, if it may be written.

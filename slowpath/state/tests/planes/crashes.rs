@@ -9,9 +9,9 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::world::ops::Random;
 use crate::world::{World, at, name};
 use config::checked::ArmName;
+use fastrand::Rng;
 use state::backend::State;
 use state::frontend::Kind;
 use state::name::{Name, Precedence, Source};
@@ -52,13 +52,13 @@ impl Platter {
     }
 
     /// The power is back. Of what wasn't synced, some of the beginning is there.
-    fn restart(&mut self, random: &mut Random) {
+    fn restart(&mut self, rng: &mut Rng) {
         self.power = None;
         for (kept, now) in self.files.values_mut() {
             let shared = now.starts_with(kept);
             match shared {
-                true => now.truncate(kept.len() + random.below(now.len() - kept.len() + 1)),
-                false if random.one_in(2) => now.clone_from(kept),
+                true => now.truncate(kept.len() + rng.usize(..now.len() - kept.len() + 1)),
+                false if rng.u32(..2) == 0 => now.clone_from(kept),
                 false => {}
             }
             kept.clone_from(now);
@@ -153,10 +153,10 @@ fn wishes(objects: &Objects) -> BTreeMap<Key, Spec> {
 }
 
 /// What would be asked, and what is wanted then.
-fn random_change(random: &mut Random, wanted: &mut BTreeMap<Key, Spec>) -> Change {
-    let number = random.below(4);
+fn random_change(rng: &mut Rng, wanted: &mut BTreeMap<Key, Spec>) -> Change {
+    let number = rng.usize(..4);
     let (service, list) = (name(&format!("shop/web-{number}")), format!("shop/list-{number}"));
-    let object = match random.one_in(2) {
+    let object = match rng.u32(..2) == 0 {
         true => {
             let said = |n: usize| {
                 FrontendSpec::new(
@@ -164,17 +164,17 @@ fn random_change(random: &mut Random, wanted: &mut BTreeMap<Key, Spec>) -> Chang
                     Kind::LoadBalancer,
                 )
             };
-            let frontends = (0..3).filter(|_| random.one_in(2)).map(said).collect();
-            let affinity_s = random.below(2) as u32;
+            let frontends = (0..3).filter(|_| rng.u32(..2) == 0).map(said).collect();
+            let affinity_s = rng.u32(..2);
             let spec = ServiceSpec { frontends, affinity_s, ..ServiceSpec::default() };
             Object::new(service, Source::new(API), Spec::Service(Arc::new(spec)))
         }
         false => {
             let mut endpoints = Vec::new();
             for n in 1..=4 {
-                let state = [State::Active, State::Active, State::Terminating][random.below(3)];
+                let state = [State::Active, State::Active, State::Terminating][rng.usize(..3)];
                 let addr = format!("10.0.0.{n}").parse().unwrap();
-                if random.one_in(2) {
+                if rng.u32(..2) == 0 {
                     endpoints.push(Member { state, ..Member::new(addr, 8080, 6) });
                 }
             }
@@ -183,7 +183,7 @@ fn random_change(random: &mut Random, wanted: &mut BTreeMap<Key, Spec>) -> Chang
         }
     };
     let key = object.key();
-    if wanted.contains_key(&key) && random.one_in(4) {
+    if wanted.contains_key(&key) && rng.u32(..4) == 0 {
         wanted.remove(&key);
         return Change::delete(key);
     }
@@ -200,15 +200,15 @@ fn what_was_answered_outlives_any_crash_and_the_maps_follow() {
 }
 
 fn live(seed: u64) {
-    let random = &mut Random(seed);
+    let rng = &mut Rng::with_seed(seed);
     let mut house = House::open(Drive::default(), World::new());
     let mut wanted = BTreeMap::new();
     for _ in 0..4 {
-        house.drive.0.borrow_mut().power = Some(random.below(6_000));
+        house.drive.0.borrow_mut().power = Some(rng.usize(..6_000));
         let mut under_way = wanted.clone();
         loop {
             house.world.plane.maps_mut().per_mille = 100;
-            let change = random_change(random, &mut under_way);
+            let change = random_change(rng, &mut under_way);
             if !house.ask(change) {
                 break;
             }
@@ -216,7 +216,7 @@ fn live(seed: u64) {
             house.world.step();
         }
         let House { drive, world, .. } = house;
-        drive.0.borrow_mut().restart(random);
+        drive.0.borrow_mut().restart(rng);
         house = House::open(drive, world.restart());
         let there = wishes(house.store.objects());
         assert!(there == wanted || there == under_way, "seed {seed}: {there:?}, not {wanted:?}");

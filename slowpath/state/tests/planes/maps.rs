@@ -9,12 +9,12 @@ use crate::world::{
 };
 use config::checked::Prefix;
 use config::services::{Algorithm, RangesPolicy, TrafficPolicy};
+use map_plane::ids::Identifiers;
+use map_plane::{Failure, FaultyMaps, Key, Map, MapPlane, Maps, MemoryMaps, Sizes, Value};
 use state::address::Endpoint;
 use state::backend::{Instance, State};
 use state::dump::Record;
 use state::frontend::{Kind, Progress};
-use state::ids::Identifiers;
-use state::maps::{Failure, FaultyMaps, Key, Map, MapPlane, Maps, MemoryMaps, Sizes, Value};
 use state::object::{FrontendSpec, ProxyRedirect, SourceRanges};
 use state::plane::Plane;
 use state::service::Service;
@@ -613,7 +613,7 @@ fn what_nobody_claims_after_a_restart_goes_with_the_first_prune() {
     // What a crash may have left: rows that belong to nothing.
     let maps = &mut world.plane.maps_mut().maps;
     let stray = [Key::Maglev(77), Key::Match(77, 2), Key::Reverse(78)];
-    let table = state::maps::Table::One { backend: 2, size: 251 };
+    let table = map_plane::Table::One { backend: 2, size: 251 };
     let values = [Value::Table(table), Value::There, Value::Address(second.address)];
     for (key, value) in stray.into_iter().zip(values) {
         maps.maps.update(key, value).unwrap();

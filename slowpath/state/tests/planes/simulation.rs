@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::world::World;
 use crate::world::model::Model;
-use crate::world::ops::{self, Random};
+use crate::world::{World, ops};
+use fastrand::Rng;
 use state::address::Address;
 use state::dump::Record;
 use state::plane::Plane;
@@ -39,26 +39,26 @@ impl Drop for Seed {
 
 fn live(seed: u64) {
     let told = Seed(seed);
-    let random = &mut Random(seed);
+    let rng = &mut Rng::with_seed(seed);
     let (mut world, mut model) = (World::new(), Model::default());
-    for _ in 0..1 + random.below(4) {
-        work(&mut world, &mut model, random);
-        if random.one_in(2) {
+    for _ in 0..1 + rng.usize(..4) {
+        work(&mut world, &mut model, rng);
+        if rng.u32(..2) == 0 {
             world.settle();
             world.assert_is(&model);
         }
-        world = restart(world, &mut model, random);
+        world = restart(world, &mut model, rng);
     }
     drop(told);
 }
 
 /// Changes, steps and faults.
-fn work(world: &mut World, model: &mut Model, random: &mut Random) {
-    for _ in 0..random.below(60) {
-        world.plane.maps_mut().per_mille = [0, 10, 100, 500][random.below(4)];
-        ops::change(world, model, random.next());
+fn work(world: &mut World, model: &mut Model, rng: &mut Rng) {
+    for _ in 0..rng.usize(..60) {
+        world.plane.maps_mut().per_mille = [0, 10, 100, 500][rng.usize(..4)];
+        ops::change(world, model, rng.u64(..));
         // Not always is it heard at once.
-        for _ in 0..random.below(3) {
+        for _ in 0..rng.usize(..3) {
             world.step();
         }
     }
@@ -66,24 +66,24 @@ fn work(world: &mut World, model: &mut Model, random: &mut Random) {
 
 /// The process ends in the middle of whatever it did. Meanwhile people change their minds. The next
 /// process hears of it from one source after the other.
-fn restart(world: World, model: &mut Model, random: &mut Random) -> World {
+fn restart(world: World, model: &mut Model, rng: &mut Rng) -> World {
     let before = identifiers(&world);
     let known = world.lines();
     let mut world = world.restart();
     assert_eq!(world.lines(), known, "attaching to the maps changes nothing");
-    meanwhile(model, random);
+    meanwhile(model, rng);
     world.appliance.addresses = model.addresses.clone();
     world.plane.set_addresses(model.addresses.clone());
-    world.plane.maps_mut().per_mille = [0, 100][random.below(2)];
+    world.plane.maps_mut().per_mille = [0, 100][rng.usize(..2)];
 
     let sources: BTreeMap<u8, _> =
         (0..3).map(|n| (n, world.writer.register_initializer(&format!("source-{n}")))).collect();
     world.steps();
     assert_eq!(world.lines(), known, "nothing is told before sources said all");
     let mut left: Vec<u8> = sources.keys().copied().collect();
-    let impatient = random.one_in(3);
+    let impatient = rng.u32(..3) == 0;
     while !left.is_empty() {
-        let source = left.swap_remove(random.below(left.len()));
+        let source = left.swap_remove(rng.usize(..left.len()));
         world.write(|to| {
             for number in 0..ops::SERVICES {
                 match source {
@@ -113,7 +113,7 @@ fn restart(world: World, model: &mut Model, random: &mut Random) -> World {
 }
 
 /// Changes that are made while there is no process.
-fn meanwhile(model: &mut Model, random: &mut Random) {
+fn meanwhile(model: &mut Model, rng: &mut Rng) {
     let mut nobody = World::new();
     nobody.write(|to| {
         for number in 0..ops::SERVICES {
@@ -123,8 +123,8 @@ fn meanwhile(model: &mut Model, random: &mut Random) {
         }
         ops::say_health(model, to);
     });
-    for _ in 0..random.below(4) {
-        ops::change(&mut nobody, model, random.next());
+    for _ in 0..rng.usize(..4) {
+        ops::change(&mut nobody, model, rng.u64(..));
     }
 }
 
@@ -141,14 +141,14 @@ fn identifiers(world: &World) -> BTreeMap<Address, u32> {
 #[test]
 fn a_crash_at_any_write_is_mended_by_the_next_process() {
     for crash in 0..200 {
-        let mut random = Random(crash);
+        let mut rng = Rng::with_seed(crash);
         let (mut world, mut model) = (World::new(), Model::default());
         for _ in 0..10 {
-            ops::change(&mut world, &mut model, random.next());
+            ops::change(&mut world, &mut model, rng.u64(..));
         }
         world.steps();
         for _ in 0..5 {
-            ops::change(&mut world, &mut model, random.next());
+            ops::change(&mut world, &mut model, rng.u64(..));
         }
         // From this write on, nothing is written any more.
         world.plane.maps_mut().maps.dies_after(crash % 40);

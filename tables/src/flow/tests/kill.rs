@@ -3,12 +3,14 @@
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use fastrand::Rng;
+
 type Other<'a> = Box<dyn FnOnce() + 'a>;
 
 thread_local! {
     static LEFT: Cell<u32> = const { Cell::new(u32::MAX) };
     static OTHER: RefCell<Option<Other<'static>>> = const { RefCell::new(None) };
-    static PAUSES: Cell<u32> = const { Cell::new(0) };
+    static PAUSES: RefCell<Option<Rng>> = const { RefCell::new(None) };
 }
 
 struct Killed;
@@ -32,19 +34,12 @@ pub(crate) fn pass() {
 
 /// Lets other threads in at every fourth step or so of this thread from now on.
 pub(crate) fn with_pauses(seed: u32) {
-    PAUSES.set(seed | 1);
+    PAUSES.replace(Some(Rng::with_seed(seed.into())));
 }
 
 fn pause() {
-    let mut state = PAUSES.get();
-    if state != 0 {
-        state ^= state << 13;
-        state ^= state >> 17;
-        state ^= state << 5;
-        PAUSES.set(state);
-        if state.is_multiple_of(4) {
-            std::thread::yield_now();
-        }
+    if PAUSES.with_borrow_mut(|rng| rng.as_mut().is_some_and(|rng| rng.u32(..4) == 0)) {
+        std::thread::yield_now();
     }
 }
 

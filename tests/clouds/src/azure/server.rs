@@ -11,6 +11,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
+use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -134,9 +135,9 @@ impl Standin {
         self.lock().faults.rules.push(rule);
     }
 
-    /// Throws the dice of the faults from here.
+    /// Seeds the random choices of the faults.
     pub fn seed(&self, seed: u64) {
-        self.lock().faults.seed = seed;
+        self.lock().faults.rng.seed(seed);
     }
 
     /// Behaves again.
@@ -176,14 +177,7 @@ fn pairs(text: &str) -> Vec<(String, String)> {
 
 /// A path with `%2A` and the like as the characters that they mean.
 fn decoded(path: &str) -> String {
-    let mut pieces = path.split('%');
-    let mut bytes = pieces.next().unwrap_or_default().as_bytes().to_vec();
-    for piece in pieces {
-        let byte = piece.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        bytes.push(byte.unwrap_or(b'%'));
-        bytes.extend(&piece.as_bytes()[if byte.is_some() { 2 } else { 0 }..]);
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    percent_decode_str(path).decode_utf8_lossy().into_owned()
 }
 
 /// Takes a request apart.

@@ -3,20 +3,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use fastrand::Rng;
+
 use super::*;
 use crate::wire::update::Context;
-
-/// Numbers that look random and are the same for the same seed.
-pub(crate) struct Dice(pub u64);
-
-impl Dice {
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % bound
-    }
-}
 
 /// What is on its way to one side.
 #[derive(Debug)]
@@ -46,7 +36,7 @@ struct Side {
 pub(crate) struct Pair {
     now: Instant,
     sides: [Side; 2],
-    dice: Dice,
+    rng: Rng,
     next_id: ConnectionId,
     longest_delay: u64,
 }
@@ -63,7 +53,7 @@ impl Pair {
             attempt: None,
         };
         let sides = settings.map(side);
-        Pair { now, sides, dice: Dice(seed | 1), next_id: 0, longest_delay: 400 }
+        Pair { now, sides, rng: Rng::with_seed(seed | 1), next_id: 0, longest_delay: 400 }
     }
 
     fn input(&mut self, at: usize, input: Input<'_>) {
@@ -75,7 +65,7 @@ impl Pair {
 
     /// Later than all that is on its way there already: nothing overtakes.
     fn send(&mut self, to: usize, coming: Coming) {
-        let delay = Duration::from_millis(1 + self.dice.below(self.longest_delay));
+        let delay = Duration::from_millis(1 + self.rng.u64(..self.longest_delay));
         let last = self.sides[to].coming.back().map_or(self.now, |(at, _)| *at);
         self.sides[to].coming.push_back(((self.now + delay).max(last), coming));
     }
@@ -83,7 +73,7 @@ impl Pair {
     fn carry_out(&mut self, at: usize, output: Output) {
         match output {
             Output::Connect => {
-                let failed = self.dice.below(8) == 0;
+                let failed = self.rng.u64(..8) == 0;
                 if failed {
                     self.send(at, Coming::Failed);
                     return;
@@ -102,7 +92,7 @@ impl Pair {
                 }
             }
             Output::Send(id, octets) => {
-                let middle = self.dice.below(octets.len() as u64 + 1) as usize;
+                let middle = self.rng.u64(..octets.len() as u64 + 1) as usize;
                 let (first, second) = octets.split_at(middle);
                 self.send(1 - at, Coming::Octets(id, first.to_vec()));
                 self.send(1 - at, Coming::Octets(id, second.to_vec()));
@@ -203,7 +193,7 @@ impl Pair {
         for at in 0..2 {
             let open: Vec<ConnectionId> = self.sides[at].open.iter().copied().collect();
             for id in open {
-                if self.dice.below(2) == 0 {
+                if self.rng.u64(..2) == 0 {
                     self.close(at, id);
                 }
             }
@@ -270,7 +260,7 @@ fn connections_are_cut_again_and_again_and_all_is_as_it_should_be_in_the_end() {
         let mut tables = [table(20, 1), table(30, 2)];
         start(&mut pair, [&tables[0], &tables[1]]);
         for round in 0..6 {
-            let time = pair.dice.below(40_000);
+            let time = pair.rng.u64(..40_000);
             pair.run(Duration::from_millis(time));
             pair.cut();
             tables[0] = table(10 + 7 * round, round % 3);

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::pipe::Dice;
+use fastrand::Rng;
+
 use super::*;
 use crate::session::negotiate::{Without, our_open};
 use crate::wire::write::end_of_rib;
@@ -110,25 +111,25 @@ fn messages() -> Vec<Vec<u8>> {
     ]
 }
 
-fn one(watch: &mut Watch, dice: &mut Dice, messages: &[Vec<u8>], words: &str) {
+fn one(watch: &mut Watch, rng: &mut Rng, messages: &[Vec<u8>], words: &str) {
     let (local, remote) = (A.parse().unwrap(), B.parse().unwrap());
     let open: Vec<ConnectionId> =
         watch.lines.iter().filter(|(_, line)| !line.closed).map(|(id, _)| *id).collect();
     let next = watch.lines.len() as ConnectionId;
-    let line = |dice: &mut Dice| match open.len() {
+    let line = |rng: &mut Rng| match open.len() {
         0 => None,
-        count => Some(open[dice.below(count as u64) as usize]),
+        count => Some(open[rng.usize(..count)]),
     };
-    match dice.below(20) {
+    match rng.u64(..20) {
         0 => watch.input(Input::Start, words),
-        1 if dice.below(4) == 0 => {
+        1 if rng.u64(..4) == 0 => {
             let stops = [
                 Stop::Shutdown("words".to_owned()),
                 Stop::Reset(String::new()),
                 Stop::Restart,
                 Stop::Changed,
             ];
-            let stop = stops[dice.below(4) as usize].clone();
+            let stop = stops[rng.usize(..4)].clone();
             watch.input(Input::Stop(stop), words);
         }
         2 => {
@@ -147,39 +148,37 @@ fn one(watch: &mut Watch, dice: &mut Dice, messages: &[Vec<u8>], words: &str) {
             watch.input(Input::ConnectFailed, words);
         }
         5..=12 => {
-            let Some(id) = line(dice) else { return };
-            let message = &messages[dice.below(messages.len() as u64) as usize];
+            let Some(id) = line(rng) else { return };
+            let message = &messages[rng.usize(..messages.len())];
             if let Some(line) = watch.lines.get_mut(&id) {
                 line.opens_in += usize::from(message[18] == 1);
                 line.keepalives_in += usize::from(message[18] == 4);
             }
-            let middle = dice.below(message.len() as u64) as usize;
+            let middle = rng.usize(..message.len());
             watch.input(Input::Bytes(id, &message[..middle]), words);
             if watch.lines.get(&id).is_some_and(|line| !line.closed) {
                 watch.input(Input::Bytes(id, &message[middle..]), words);
             }
         }
         13 => {
-            let Some(id) = line(dice) else { return };
+            let Some(id) = line(rng) else { return };
             watch.input(Input::Closed(id), words);
             assert!(watch.lines[&id].closed, "{words}: forgets {id}");
         }
-        14 => {
-            watch.input(Input::Desired(table(dice.below(40) as u32, dice.below(3) as u32)), words)
-        }
+        14 => watch.input(Input::Desired(table(rng.u32(..40), rng.u32(..3))), words),
         15 => watch.input(Input::Complete, words),
-        16 => watch.input(Input::GracefulShutdown(dice.below(2) == 0), words),
+        16 => watch.input(Input::GracefulShutdown(rng.u64(..2) == 0), words),
         17 => {
             let said = [Input::BfdDown, Input::BfdDown, Input::BfdUp, Input::BfdHeld];
-            watch.input(said[dice.below(4) as usize].clone(), words);
+            watch.input(said[rng.usize(..4)].clone(), words);
         }
         18 => {
-            let Some(id) = line(dice) else { return };
+            let Some(id) = line(rng) else { return };
             watch.input(Input::Written(id), words);
         }
         _ => {
-            let bits = dice.below(18);
-            let time = Duration::from_millis(dice.below(1 << bits));
+            let bits = rng.u64(..18);
+            let time = Duration::from_millis(rng.u64(..1 << bits));
             watch.now += time;
             watch.input(Input::Tick, words);
         }
@@ -191,7 +190,7 @@ fn any_order_of_anything() {
     let messages = messages();
     let mut established = 0;
     for seed in 1..400 {
-        let mut dice = Dice(seed * 0x9e37_79b9);
+        let mut rng = Rng::with_seed(seed * 0x9e37_79b9);
         let mut settings = settings(1, 2, 64_500, 64_501);
         settings.strict_bfd = seed % 2 == 0;
         settings.passive = seed % 5 == 0;
@@ -200,7 +199,7 @@ fn any_order_of_anything() {
         let peer = Peer::new(settings, now);
         let mut watch = Watch { peer, now, lines: BTreeMap::new(), attempt: false };
         for step in 0..600 {
-            one(&mut watch, &mut dice, &messages, &format!("seed {seed}, step {step}"));
+            one(&mut watch, &mut rng, &messages, &format!("seed {seed}, step {step}"));
         }
         established += watch.peer.history().established;
     }

@@ -1,11 +1,12 @@
 //! Whatever comes: no panic, and one of three answers. Seeded, so that a failure can be repeated.
 
+use fastrand::Rng;
+
 use super::golden::{message, speaking};
 use super::harness::harness;
 use super::write::end_of_rib;
 use super::*;
 use crate::peer::harness::harness as peer_harness;
-use crate::peer::tests::pipe::Dice;
 
 fn samples() -> Vec<Vec<u8>> {
     let mut attributes = Attributes::new("2001:db8::9".parse().unwrap());
@@ -35,20 +36,20 @@ fn samples() -> Vec<Vec<u8>> {
 #[test]
 fn samples_with_octets_changed_cut_out_and_put_in() {
     let samples = samples();
-    let mut dice = Dice(0x9e37_79b9);
+    let mut rng = Rng::with_seed(0x9e37_79b9);
     for _ in 0..60_000 {
-        let mut octets = samples[dice.below(samples.len() as u64) as usize].clone();
-        for _ in 0..=dice.below(4) {
-            let at = dice.below(octets.len() as u64) as usize;
-            match dice.below(4) {
-                0 => octets[at] = dice.below(256) as u8,
-                1 => octets[at] ^= 1 << dice.below(8),
+        let mut octets = samples[rng.usize(..samples.len())].clone();
+        for _ in 0..=rng.u64(..4) {
+            let at = rng.usize(..octets.len());
+            match rng.u64(..4) {
+                0 => octets[at] = rng.u8(..),
+                1 => octets[at] ^= 1 << rng.u64(..8),
                 2 if octets.len() > 20 => drop(octets.remove(at)),
-                _ => octets.insert(at, dice.below(256) as u8),
+                _ => octets.insert(at, rng.u8(..)),
             }
         }
         // Half of them with head and length as they should be, so that the body is reached.
-        if dice.below(2) == 0 && octets.len() >= HEAD {
+        if rng.u64(..2) == 0 && octets.len() >= HEAD {
             octets[..16].fill(0xff);
             let length = octets.len() as u16;
             octets[16..18].copy_from_slice(&length.to_be_bytes());
@@ -59,14 +60,14 @@ fn samples_with_octets_changed_cut_out_and_put_in() {
 
 #[test]
 fn any_body_of_any_type() {
-    let mut dice = Dice(0x1234_5677);
+    let mut rng = Rng::with_seed(0x1234_5677);
     for _ in 0..60_000 {
-        let length = dice.below(120) as usize;
-        let few = 1 + dice.below(255);
-        let body: Vec<u8> = (0..length).map(|_| dice.below(few) as u8).collect();
+        let length = rng.usize(..120);
+        let few = 1 + rng.u64(..255);
+        let body: Vec<u8> = (0..length).map(|_| rng.u64(..few) as u8).collect();
         let mut octets = vec![0xff; 16];
         octets.extend_from_slice(&((HEAD + length) as u16).to_be_bytes());
-        octets.push(1 + dice.below(5) as u8);
+        octets.push(1 + rng.u8(..5));
         octets.extend(body);
         harness(&octets);
     }
@@ -88,18 +89,18 @@ fn every_sample_cut_short_anywhere() {
 #[test]
 fn streams_of_anything_to_a_peer() {
     let samples = samples();
-    let mut dice = Dice(0x7654_3211);
+    let mut rng = Rng::with_seed(0x7654_3211);
     for _ in 0..6_000 {
-        let mut octets = vec![dice.below(4) as u8];
-        for _ in 0..dice.below(12) {
-            let mut sample = samples[dice.below(samples.len() as u64) as usize].clone();
-            if dice.below(3) == 0 {
-                let at = dice.below(sample.len() as u64) as usize;
-                sample[at] = dice.below(256) as u8;
+        let mut octets = vec![rng.u8(..4)];
+        for _ in 0..rng.u64(..12) {
+            let mut sample = samples[rng.usize(..samples.len())].clone();
+            if rng.u64(..3) == 0 {
+                let at = rng.usize(..sample.len());
+                sample[at] = rng.u8(..);
             }
             // Its own length, mostly: then it comes in one piece.
-            let length = if dice.below(4) == 0 { dice.below(256) } else { sample.len() as u64 };
-            octets.extend([length as u8, dice.below(18) as u8]);
+            let length = if rng.u64(..4) == 0 { rng.u64(..256) } else { sample.len() as u64 };
+            octets.extend([length as u8, rng.u8(..18)]);
             octets.extend(sample);
         }
         peer_harness(&octets);

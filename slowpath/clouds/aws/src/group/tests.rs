@@ -93,14 +93,3 @@ fn the_registered_address_is_that_of_the_interface_whose_mac_is_the_ingress_port
     let v6 = registered_as(&group(TargetType::Ip), &identity, [2, 0, 0, 0, 0, 1], &[]);
     says(v6.unwrap_err(), &["eni-1", "no IPv4 address"]);
 }
-
-#[test]
-fn the_groups_of_an_instance_are_those_that_have_its_id_or_an_address_of_its() {
-    let geneve = group(TargetType::Ip);
-    let tcp = Group { protocol: "TCP".into(), ..group(TargetType::Ip) };
-    let ids = |id: &str| vec!["10.0.7.7".to_owned(), id.to_owned()];
-    let (instance, address, other) = (ids("i-1"), ids("10.0.1.102"), ids("i-2"));
-    let groups = [&instance, &address, &other].map(|ids| (&geneve, ids.as_slice()));
-    assert_eq!(of_instance(groups, &identity()).len(), 2);
-    assert_eq!(of_instance([(&tcp, instance.as_slice())], &identity()).len(), 0);
-}

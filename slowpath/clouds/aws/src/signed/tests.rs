@@ -1,8 +1,7 @@
 //! Signatures by AWS's published vector, errors in each format, and mutilated answers.
 
 use super::*;
-use crate::failure::Refused;
-use crate::failure::{THROTTLING, TRANSIENT, TRANSIENT_STATUS, sort};
+use crate::failure::{Refused, THROTTLING, TRANSIENT, TRANSIENT_STATUS, sort};
 
 const REPLACE: Operation = Operation::new("ec2", "ReplaceRoute");
 
@@ -47,7 +46,7 @@ fn forms_are_quoted_and_numbered() {
     let wanted = "A Filter.1.Name Filter.1.Value.1 Filter.2.Name Filter.2.Value.1 \
                   Filter.2.Value.2 InstanceId.1 InstanceId.2";
     assert_eq!(keys.join(" "), wanted);
-    assert_eq!(quoted(&members[0].1), "a%20b%26%3D%2B%2F~%2A%C3%A9");
+    assert_eq!(encoded(&members[0].1).to_string(), "a%20b%26%3D%2B%2F~%2A%C3%A9");
 }
 
 #[test]

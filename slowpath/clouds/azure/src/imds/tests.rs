@@ -1,6 +1,7 @@
 //! What the metadata service tells, as it should and as it should not.
 
 use azure_core::http::headers::{HeaderName, HeaderValue, Headers};
+use fastrand::Rng;
 use serde_json::{Value, json};
 
 use super::read::{mac, token};
@@ -202,17 +203,12 @@ fn no_document_breaks_the_reading() {
         balancer(&[tunnel("internal", "10.1.0.8", 1, 2), tunnel("external", "::8", 3, 4)]),
         text(&json!({ "Events": [{ "EventId": "a", "Resources": ["weir-0"], "NotBefore": "x" }] })),
     ];
-    let mut state = 3_u64;
-    let mut random = || {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (state >> 33) as usize
-    };
+    let mut rng = Rng::with_seed(3);
     for round in 0..30_000 {
         let mut document = documents[round % 3].clone();
-        for _ in 0..random() % 4 {
-            let at = random() % document.len();
-            document[at] =
-                if random() % 2 == 0 { random() as u8 } else { b"\"{}[]:,09"[random() % 9] };
+        for _ in 0..rng.usize(..4) {
+            let at = rng.usize(..document.len());
+            document[at] = if rng.bool() { rng.u8(..) } else { b"\"{}[]:,09"[rng.usize(..9)] };
         }
         let _ = identity(&document);
         let _ = tunnels(&document);

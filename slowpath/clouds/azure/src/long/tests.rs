@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Mutex;
 
 use azure_core::http::headers::{HeaderValue, Headers};
+use fastrand::Rng;
 
 use super::*;
 use crate::arm::Call;
@@ -254,22 +255,18 @@ fn no_answer_breaks_the_reading() {
         r#"{"status": "Failed", "error": {"code": "C", "message": "m", "details": [{}]}}"#,
         r#"{"properties": {"provisioningState": "Updating"}, "etag": "x"}"#,
     ];
-    let mut state = 5_u64;
-    let mut random = || {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (state >> 33) as usize
-    };
+    let mut rng = Rng::with_seed(5);
     for _ in 0..20_000 {
-        let mut body = bodies[random() % 2].as_bytes().to_vec();
-        let at = random() % body.len();
-        body[at] = random() as u8;
-        body.truncate(1 + random() % (2 * body.len()));
-        let status = [200, 201, 202, 204, 404, 500][random() % 6];
+        let mut body = bodies[rng.usize(..2)].as_bytes().to_vec();
+        let at = rng.usize(..body.len());
+        body[at] = rng.u8(..);
+        body.truncate(1 + rng.usize(..2 * body.len()));
+        let status = [200, 201, 202, 204, 404, 500][rng.usize(..6)];
         let text = String::from_utf8_lossy(&body).into_owned();
         let answer = answer(status, &[("location", &text[..0])], &text);
-        let method = [Method::Put, Method::Delete, Method::Post][random() % 3];
+        let method = [Method::Put, Method::Delete, Method::Post][rng.usize(..3)];
         let _ = write(method, &answer);
-        let _ = polled(random() % 2 == 0, &answer);
+        let _ = polled(rng.bool(), &answer);
     }
 }
 

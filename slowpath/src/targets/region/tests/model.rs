@@ -3,8 +3,8 @@
 use super::*;
 use config::checked::Prefix;
 use config::services::RangesPolicy;
+use map_plane::{MapPlane, MemoryMaps, Options};
 use proptest::prelude::*;
-use state::maps::{MapPlane, MemoryMaps, Options};
 use state::object::{ProxyRedirect, ServiceSpec, SourceRanges};
 
 #[derive(Clone, Debug)]
@@ -137,7 +137,7 @@ fn check(plane: &RegionPlane<'_>, model: &Model) {
 /// What a plane over the map model makes of the same.
 fn as_maps(model: &Model) -> Vec<String> {
     let options = Options { maglev_size: 251, ..Options::default() };
-    let mut maps = MapPlane::new(MemoryMaps::new(state::maps::Sizes::default()), options);
+    let mut maps = MapPlane::new(MemoryMaps::new(map_plane::Sizes::default()), options);
     for wanted in model.values() {
         maps.update(wanted).unwrap();
     }

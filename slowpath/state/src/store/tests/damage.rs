@@ -2,6 +2,8 @@
 
 use std::time::SystemTime;
 
+use fastrand::Rng;
+
 use super::*;
 
 /// A log of several records, deletions among them, with the objects after each and the offsets
@@ -252,15 +254,15 @@ fn files_in_the_first_format_are_read_and_written_anew_with_the_next_change() {
 fn any_bytes_hold_the_harness() {
     let (mut disk, ..) = written();
     let log = bytes(&mut disk, LOG).unwrap();
-    let mut dice = Dice(3);
+    let mut rng = Rng::with_seed(3);
     harness::harness(&[]);
     harness::harness(&first_format(&log));
     for _ in 0..3_000 {
         let mut bytes = log.clone();
-        bytes.truncate(dice.roll(bytes.len() + 1));
-        for _ in 0..dice.roll(4) {
-            let at = dice.roll(bytes.len());
-            match dice.roll(4) {
+        bytes.truncate(rng.usize(..bytes.len() + 1));
+        for _ in 0..rng.usize(..4) {
+            let at = rng.usize(..bytes.len().max(1));
+            match rng.usize(..4) {
                 0 => bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 4),
                 1 => bytes.iter_mut().skip(at).take(512).for_each(|byte| *byte = 0),
                 2 => drop(bytes.drain(at..bytes.len().min(at + 9))),

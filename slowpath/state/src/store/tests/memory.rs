@@ -3,19 +3,9 @@
 use std::collections::BTreeMap;
 use std::io;
 
+use fastrand::Rng;
+
 use crate::store::Disk;
-
-/// Numbers that look random and are the same for the same seed.
-#[derive(Clone)]
-pub(super) struct Dice(pub u64);
-
-impl Dice {
-    pub(super) fn roll(&mut self, sides: usize) -> usize {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % sides.max(1)
-    }
-}
 
 #[derive(Clone)]
 enum Write {
@@ -58,7 +48,7 @@ pub(super) struct Memory {
     pub(super) power: usize,
     /// How many of a hundred writes fail.
     pub(super) faults: usize,
-    pub(super) dice: Dice,
+    pub(super) rng: Rng,
     pub(super) syncs: usize,
 }
 
@@ -70,7 +60,7 @@ impl Memory {
             kept_names: BTreeMap::new(),
             power: usize::MAX,
             faults: 0,
-            dice: Dice(seed),
+            rng: Rng::with_seed(seed),
             syncs: 0,
         }
     }
@@ -79,11 +69,11 @@ impl Memory {
     pub(super) fn crashed(&self, lost: Lost) -> Memory {
         let mut after = self.clone();
         (after.power, after.faults) = (usize::MAX, 0);
-        let mut dice = Dice(if let Lost::Some(seed) = lost { seed } else { 0 });
+        let mut rng = Rng::with_seed(if let Lost::Some(seed) = lost { seed } else { 0 });
         after.kept_names = match lost {
             Lost::All => self.kept_names.clone(),
             Lost::Nothing => self.names.clone(),
-            Lost::Some(_) => [&self.kept_names, &self.names][dice.roll(2)].clone(),
+            Lost::Some(_) => [&self.kept_names, &self.names][rng.usize(..2)].clone(),
         };
         after.names = after.kept_names.clone();
         for inode in &mut after.inodes {
@@ -91,14 +81,14 @@ impl Memory {
             let some = match lost {
                 Lost::All => 0,
                 Lost::Nothing => writes.len(),
-                Lost::Some(_) => dice.roll(writes.len() + 1),
+                Lost::Some(_) => rng.usize(..writes.len() + 1),
             };
             writes.iter().take(some).for_each(|write| write.apply(&mut inode.kept));
             if let (Lost::Some(_), Some(Write::Append(bytes))) = (lost, writes.get(some)) {
                 let mut torn = bytes.clone();
-                torn.truncate(dice.roll(bytes.len() + 1));
-                let hole = dice.roll(torn.len() + 1);
-                if dice.roll(2) == 0 {
+                torn.truncate(rng.usize(..bytes.len() + 1));
+                let hole = rng.usize(..torn.len() + 1);
+                if rng.usize(..2) == 0 {
                     torn[hole..].iter_mut().take(64).for_each(|byte| *byte = 0);
                 }
                 inode.kept.extend(torn);
@@ -135,8 +125,8 @@ impl Memory {
             return (done, Err(io::Error::other("no power")));
         }
         self.power -= work;
-        if self.dice.roll(100) < self.faults {
-            return (self.dice.roll(work + 1), Err(io::Error::other("a fault")));
+        if self.rng.usize(..100) < self.faults {
+            return (self.rng.usize(..work + 1), Err(io::Error::other("a fault")));
         }
         (work, Ok(()))
     }

@@ -14,7 +14,7 @@ fn file() -> Source {
 #[test]
 fn backends_may_come_before_their_service() {
     let writer = Writer::new();
-    write(&writer, 1, |t| t.upsert_backends(&web_name(), &file(), vec![instance(2), instance(1)]));
+    write(&writer, 1, |t| t.set_backends(&web_name(), &file(), vec![instance(2), instance(1)]));
     assert_eq!(hosts(&writer, "web"), of_file(&[1, 2]));
     assert_eq!(writer.tables().services().count(), 0);
     write(&writer, 2, |t| t.upsert_service_and_frontends(service("web"), vec![said(1)]).unwrap());
@@ -22,12 +22,13 @@ fn backends_may_come_before_their_service() {
 }
 
 #[test]
-fn upsert_backends_adds_replaces_and_links_frontends_anew() {
+fn set_backends_adds_replaces_and_links_frontends_anew() {
     let writer = web();
     let before = row(&writer, 1);
     let weighty = Instance { weight: 7, ..instance(2) };
     let (_, revision) = write(&writer, 2, |t| {
-        t.upsert_backends(&web_name(), &file(), vec![instance(9), instance(3), weighty.clone()]);
+        let said = vec![instance(9), instance(1), instance(3), weighty.clone()];
+        t.set_backends(&web_name(), &file(), said);
     });
     assert_eq!(revision, 2);
     assert_eq!(hosts(&writer, "web"), of_file(&[1, 2, 3, 9]));
@@ -43,7 +44,7 @@ fn upsert_backends_adds_replaces_and_links_frontends_anew() {
     // Of two with one endpoint, the last counts.
     write(&writer, 3, |t| {
         let said = vec![instance(2), Instance { state: Being::Terminating, ..instance(2) }];
-        t.upsert_backends(&web_name(), &file(), said);
+        t.set_backends(&web_name(), &file(), said);
     });
     let tables = writer.tables();
     assert_eq!(tables.instances_at(&endpoint(2)).next().unwrap().state, Being::Terminating);
@@ -53,8 +54,8 @@ fn upsert_backends_adds_replaces_and_links_frontends_anew() {
 fn set_backends_releases_what_the_source_does_not_say_any_more() {
     let writer = web();
     write(&writer, 2, |t| {
-        t.upsert_backends(&web_name(), &source("api"), vec![instance(1), instance(5)]);
-        t.upsert_backends(&name("shop"), &file(), vec![instance(1)]);
+        t.set_backends(&web_name(), &source("api"), vec![instance(1), instance(5)]);
+        t.set_backends(&name("shop"), &file(), vec![instance(1)]);
         t.set_backends(&web_name(), &file(), vec![instance(2), instance(3)]);
     });
     let api = |host| (host, "api".to_owned());
@@ -69,119 +70,11 @@ fn set_backends_releases_what_the_source_does_not_say_any_more() {
 }
 
 #[test]
-fn upsert_and_release_backends_does_both_in_one_step() {
-    let writer = web();
-    write(&writer, 2, |t| {
-        t.upsert_backends(&web_name(), &source("api"), vec![instance(1)]);
-        let orphans = [endpoint(1), endpoint(2), endpoint(1), endpoint(77)];
-        let said = vec![instance(2), instance(3)];
-        t.upsert_and_release_backends(&web_name(), &file(), said, &orphans);
-    });
-    assert_eq!(
-        hosts(&writer, "web"),
-        [(1, "api".to_owned()), (2, "file".to_owned()), (3, "file".to_owned())]
-    );
-}
-
-#[test]
-fn clusters_are_set_and_deleted_each_by_itself() {
-    let writer = web();
-    let mesh = source("mesh");
-    let say = |cluster, hosts: &[u8]| {
-        let said = hosts.iter().map(|host| of_cluster(*host, cluster)).collect();
-        write(&writer, 2, |t| t.set_backends_of_cluster(&web_name(), &mesh, cluster, said));
-    };
-    let of_mesh = || {
-        let hosts = hosts(&writer, "web").into_iter().filter(|(_, source)| source == "mesh");
-        hosts.map(|(host, _)| host).collect::<Vec<_>>()
-    };
-    say(1, &[11, 12]);
-    say(2, &[21, 22]);
-    assert_eq!(of_mesh(), [11, 12, 21, 22]);
-    say(1, &[12, 13]);
-    assert_eq!(of_mesh(), [12, 13, 21, 22]);
-    write(&writer, 3, |t| t.delete_backends_of_service_from_cluster(&web_name(), &mesh, 2));
-    assert_eq!(of_mesh(), [12, 13]);
-    write(&writer, 4, |t| t.delete_backends_of_service_from_cluster(&web_name(), &mesh, 0));
-    assert_eq!(hosts(&writer, "web").len(), 4);
-    say(1, &[]);
-    assert_eq!(hosts(&writer, "web"), of_file(&[1, 2]));
-}
-
-#[test]
-fn delete_backends_of_service_takes_all_that_is_said() {
-    let writer = web();
-    write(&writer, 2, |t| {
-        t.upsert_backends(&web_name(), &source("api"), vec![instance(1), instance(3)]);
-        t.upsert_backends(&name("shop"), &file(), vec![instance(1)]);
-        t.delete_backends_of_service(&web_name());
-    });
-    assert_eq!(hosts(&writer, "web"), []);
-    assert_eq!(writer.tables().endpoints().count(), 1);
-    assert_eq!(wanted(&writer, 1).backends.len(), 0);
-}
-
-#[test]
-fn release_backends_takes_all_named_or_none() {
-    let writer = web();
-    let before = writer.tables().revision();
-    let (told, revision) = write(&writer, 2, |t| {
-        t.upsert_backends(&web_name(), &file(), vec![]);
-        t.release_backends(&web_name(), &file(), &[endpoint(1), endpoint(3)])
-    });
-    assert_eq!(revision, before);
-    assert_eq!(
-        told.unwrap_err().to_string(),
-        "service `web` has no backend at 10.0.0.3:8080/TCP from source `file`: `weir db show \
-         backends` lists those that are"
-    );
-    let (told, _) = write(&writer, 2, |t| {
-        t.upsert_backends(&web_name(), &source("api"), vec![instance(1)]);
-        t.release_backends(&web_name(), &source("api"), &[endpoint(2)])
-    });
-    assert!(told.is_err());
-    write(&writer, 3, |t| {
-        t.release_backends(&web_name(), &file(), &[endpoint(1), endpoint(1)]).unwrap();
-    });
-    assert_eq!(hosts(&writer, "web"), [(1, "api".to_owned()), (2, "file".to_owned())]);
-    write(&writer, 4, |t| {
-        t.release_backends(&web_name(), &source("api"), &[endpoint(1)]).unwrap();
-        t.release_backends(&web_name(), &file(), &[endpoint(2)]).unwrap();
-    });
-    assert_eq!(writer.tables().endpoints().count(), 0, "a row goes with its last instance");
-    assert_eq!(row(&writer, 1).revision, writer.tables().revision());
-}
-
-#[test]
-fn release_backends_from_source_leaves_what_others_say() {
-    let writer = web();
-    write(&writer, 2, |t| {
-        t.upsert_backends(&web_name(), &source("api"), vec![instance(2), instance(3)]);
-        t.release_backends_from_source(&web_name(), &file());
-    });
-    assert_eq!(hosts(&writer, "web"), [(2, "api".to_owned()), (3, "api".to_owned())]);
-}
-
-#[test]
-fn delete_backends_by_source_takes_them_from_all_services() {
-    let writer = web();
-    write(&writer, 2, |t| {
-        t.upsert_backends(&name("shop"), &file(), vec![instance(1)]);
-        t.upsert_backends(&name("shop"), &source("api"), vec![instance(1)]);
-        t.delete_backends_by_source(&file());
-    });
-    assert_eq!((hosts(&writer, "web"), hosts(&writer, "shop")), (vec![], vec![(1, "api".into())]));
-    let tables = writer.tables();
-    assert_eq!(tables.services_at(&endpoint(1)).collect::<Vec<_>>(), [&name("shop")]);
-    assert!(writer.tables().service(&web_name()).is_some());
-}
-
-#[test]
 fn a_name_is_forgotten_with_its_last_row() {
     let writer = web();
     write(&writer, 2, |t| {
         t.delete_service_and_frontends(&web_name(), &file()).unwrap();
-        t.delete_backends_of_service(&web_name());
+        t.set_backends(&web_name(), &file(), vec![]);
     });
     let tables = writer.tables();
     assert!(tables.entry(&web_name()).is_none());
@@ -191,7 +84,7 @@ fn a_name_is_forgotten_with_its_last_row() {
 #[test]
 fn health_is_of_one_service_and_stays_until_the_next_verdict() {
     let writer = web();
-    write(&writer, 2, |t| t.upsert_backends(&name("shop"), &file(), vec![instance(1)]));
+    write(&writer, 2, |t| t.set_backends(&name("shop"), &file(), vec![instance(1)]));
     let tell = |at, healthy| {
         let told = write(&writer, at, |t| {
             t.update_backend_health(&web_name(), &endpoint(1), healthy).unwrap()
@@ -210,7 +103,7 @@ fn health_is_of_one_service_and_stays_until_the_next_verdict() {
     write(&writer, 5, |t| t.set_backends(&web_name(), &file(), said));
     assert_eq!(tell(5, false), (false, 4, ill));
     // What another source says of it is as ill, and the other way round.
-    write(&writer, 6, |t| t.upsert_backends(&web_name(), &source("api"), vec![instance(1)]));
+    write(&writer, 6, |t| t.set_backends(&web_name(), &source("api"), vec![instance(1)]));
     let tables = writer.tables();
     let at = tables.entry(&web_name()).unwrap().at(&endpoint(1)).to_vec();
     assert_eq!(at.iter().map(|i| i.health).collect::<Vec<_>>(), [ill, ill]);
@@ -227,7 +120,8 @@ fn health_is_of_one_service_and_stays_until_the_next_verdict() {
     }
     // Who goes and comes back has not been looked at.
     write(&writer, 9, |t| {
-        t.delete_backends_of_service(&web_name());
+        t.set_backends(&web_name(), &source("api"), vec![]);
+        t.set_backends(&web_name(), &file(), vec![]);
         t.set_backends(&web_name(), &file(), vec![instance(1)]);
     });
     let tables = writer.tables();
@@ -237,15 +131,22 @@ fn health_is_of_one_service_and_stays_until_the_next_verdict() {
 #[test]
 fn health_of_what_is_no_backend_of_the_service_is_refused() {
     let writer = web();
-    write(&writer, 2, |t| t.upsert_backends(&name("shop"), &file(), vec![instance(5)]));
+    write(&writer, 2, |t| t.set_backends(&name("shop"), &file(), vec![instance(5)]));
     for (service, host) in [("web", 5), ("web", 6), ("shop", 1), ("mail", 1)] {
         let (told, revision) =
             write(&writer, 3, |t| t.update_backend_health(&name(service), &endpoint(host), false));
         let error = told.unwrap_err();
         let (service, endpoint) = (name(service), endpoint(host));
-        assert_eq!(error, Error::BackendNotFound { service, endpoint, source_of: None });
+        assert_eq!(error, Error::BackendNotFound { service, endpoint });
         assert_eq!(revision, 2);
     }
+    let (told, _) =
+        write(&writer, 3, |t| t.update_backend_health(&web_name(), &endpoint(3), false));
+    assert_eq!(
+        told.unwrap_err().to_string(),
+        "service `web` has no backend at 10.0.0.3:8080/TCP: `weir db show backends` lists those \
+         that are"
+    );
 }
 
 #[test]
@@ -255,8 +156,8 @@ fn the_preferred_source_of_an_endpoint_is_used_and_the_others_are_shadows() {
     write(&writer, 2, |t| {
         t.set_precedence(Precedence::new([file(), api.clone()]));
         let said = vec![Instance { weight: 7, ..instance(1) }];
-        t.upsert_backends(&web_name(), &api, said);
-        t.upsert_backends(&web_name(), &source("else"), vec![instance(1)]);
+        t.set_backends(&web_name(), &api, said);
+        t.set_backends(&web_name(), &source("else"), vec![instance(1)]);
     });
     let weights = |writer: &Writer| {
         let tables = writer.tables();
@@ -280,12 +181,12 @@ fn the_preferred_source_of_an_endpoint_is_used_and_the_others_are_shadows() {
     assert!(!Arc::ptr_eq(&before, &row(&writer, 1)));
     // It counts for what comes later, and the shadow takes over when the first goes.
     write(&writer, 4, |t| {
-        t.release_backends_from_source(&web_name(), &api);
-        t.release_backends_from_source(&web_name(), &source("else"));
+        t.set_backends(&web_name(), &api, vec![]);
+        t.set_backends(&web_name(), &source("else"), vec![]);
     });
     assert_eq!(weights(&writer), [100, 100]);
     write(&writer, 5, |t| {
-        t.upsert_backends(&web_name(), &api, vec![Instance { weight: 8, ..instance(1) }]);
+        t.set_backends(&web_name(), &api, vec![Instance { weight: 8, ..instance(1) }]);
     });
     assert_eq!(weights(&writer), [8, 100]);
 }
@@ -294,12 +195,15 @@ fn the_preferred_source_of_an_endpoint_is_used_and_the_others_are_shadows() {
 fn a_big_service_is_changed_one_by_one() {
     let writer = web();
     let at = |n: u16| Instance { endpoint: Endpoint { port: n, ..endpoint(3) }, ..instance(3) };
+    let mut said = vec![instance(1), instance(2)];
     write(&writer, 2, |t| {
         for n in (0..2000).rev() {
-            t.upsert_backends(&web_name(), &file(), vec![at(n)]);
+            said.push(at(n));
+            t.set_backends(&web_name(), &file(), said.clone());
         }
         for n in (0..2000).step_by(2) {
-            t.release_backends(&web_name(), &file(), &[at(n).endpoint]).unwrap();
+            said.retain(|instance| instance.endpoint != at(n).endpoint);
+            t.set_backends(&web_name(), &file(), said.clone());
         }
     });
     let tables = writer.tables();

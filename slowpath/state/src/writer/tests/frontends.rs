@@ -3,42 +3,29 @@
 use super::*;
 
 #[test]
-fn upsert_frontend_needs_its_service() {
+fn a_frontend_is_inserted_replaced_and_deleted_and_refused_where_it_is_anothers() {
     let writer = web();
-    let (told, revision) = write(&writer, 2, |t| t.upsert_frontend(&name("shop"), said(2)));
-    assert_eq!((told.clone(), revision), (Err(Error::ServiceNotFound(name("shop"))), 1));
-    assert_eq!(
-        told.unwrap_err().to_string(),
-        "there is no service `shop`: write the service first, or correct the name"
-    );
-    // Backends alone make no service.
-    write(&writer, 3, |t| {
-        t.upsert_backends(&name("shop"), &source("file"), vec![instance(1)]);
-        let told = t.upsert_frontend(&name("shop"), said(2));
-        assert_eq!(told, Err(Error::ServiceNotFound(name("shop"))));
-    });
-}
-
-#[test]
-fn upsert_frontend_inserts_replaces_and_refuses_what_is_anothers() {
-    let writer = web();
+    let both = |second: &FrontendSpec| vec![said(1), second.clone()];
     write(&writer, 2, |t| {
-        t.upsert_frontend(&name("web"), said(2)).unwrap();
-        t.upsert_service(service("shop")).unwrap();
+        t.upsert_service_and_frontends(service("web"), both(&said(2))).unwrap();
+        t.upsert_service_and_frontends(service("shop"), vec![]).unwrap();
     });
     assert_eq!(row(&writer, 2).service.name, name("web"));
     let other = FrontendSpec { port_name: Some("http".into()), ..said(2) };
-    write(&writer, 3, |t| t.upsert_frontend(&name("web"), other.clone()).unwrap());
+    write(&writer, 3, |t| {
+        t.upsert_service_and_frontends(service("web"), both(&other)).unwrap();
+    });
     assert_eq!(row(&writer, 2).said, other);
     assert_eq!(writer.tables().frontends().count(), 2);
-    let (told, revision) = write(&writer, 4, |t| t.upsert_frontend(&name("shop"), said(2)));
+    let (told, revision) =
+        write(&writer, 4, |t| t.upsert_service_and_frontends(service("shop"), vec![said(2)]));
     let (owner, claimant) = (name("web"), name("shop"));
     assert_eq!(told, Err(Error::FrontendConflict { address: address(2), owner, claimant }));
     assert_eq!(revision, 3);
     write(&writer, 5, |t| {
         t.delete_frontend(&address(2)).unwrap();
         assert_eq!(t.delete_frontend(&address(2)), Err(Error::FrontendNotFound(address(2))));
-        t.upsert_frontend(&name("shop"), said(2)).unwrap();
+        t.upsert_service_and_frontends(service("shop"), vec![said(2)]).unwrap();
     });
     assert_eq!(row(&writer, 2).service.name, name("shop"));
 }
@@ -75,7 +62,7 @@ fn set_redirect_to_uses_another_services_backends_until_it_is_cleared() {
     assert_eq!(to_proxy(None), 5);
     assert_eq!(serving(), [endpoint(1), endpoint(2)]);
     let before = row(&writer, 1);
-    write(&writer, 6, |t| t.delete_backends_of_service(&name("proxy")));
+    write(&writer, 6, |t| t.set_backends(&name("proxy"), &source("api"), vec![]));
     assert!(Arc::ptr_eq(&before, &row(&writer, 1)));
     let (told, _) = write(&writer, 7, |t| t.set_redirect_to(&address(2), None));
     assert_eq!(
@@ -88,7 +75,7 @@ fn set_redirect_to_uses_another_services_backends_until_it_is_cleared() {
 fn a_redirection_goes_with_its_frontend() {
     let writer = web();
     write(&writer, 2, |t| {
-        t.upsert_frontend(&name("web"), said(2)).unwrap();
+        t.upsert_service_and_frontends(service("web"), vec![said(1), said(2)]).unwrap();
         t.set_redirect_to(&address(1), Some(name("proxy"))).unwrap();
         t.set_redirect_to(&address(2), Some(name("proxy"))).unwrap();
     });

@@ -10,22 +10,11 @@ use crate::backend::Health;
 /// One write. Numbers choose from few services, sources, addresses and endpoints: they shall meet.
 #[derive(Clone, Debug)]
 enum Op {
-    Service(u8, u8, u32),
-    Frontend(u8, u8, u16),
     Both(u8, u8, u32, Vec<(u8, u16)>),
     DeleteService(u8, u8),
-    DeleteServicesBySource(u8),
     DeleteFrontend(u8),
     Redirect(u8, Option<u8>),
-    Upsert(u8, u8, Vec<(u8, u16, u32)>),
     Set(u8, u8, Vec<(u8, u16, u32)>),
-    SetCluster(u8, u8, u32, Vec<(u8, u16)>),
-    UpsertAndRelease(u8, u8, Vec<(u8, u16, u32)>, Vec<u8>),
-    Release(u8, u8, Vec<u8>),
-    ReleaseFrom(u8, u8),
-    DeleteOf(u8),
-    DeleteCluster(u8, u8, u32),
-    DeleteBySource(u8),
     Health(u8, u8, bool),
     Precedence(Vec<u8>),
 }
@@ -33,27 +22,13 @@ enum Op {
 fn ops() -> impl Strategy<Value = Op> {
     let (service, from, at) = (|| 0..4u8, || 0..3u8, || 0..5u8);
     let instances = move || proptest::collection::vec((at(), 1..3u16, 0..2u32), 0..4);
-    let some = move || proptest::collection::vec(at(), 0..3);
     let front = move || proptest::collection::vec((at(), 0..2u16), 0..4);
     prop_oneof![
-        2 => (service(), from(), 0..3u32).prop_map(|(s, f, n)| Op::Service(s, f, n)),
-        2 => (service(), at(), 0..2u16).prop_map(|(s, a, p)| Op::Frontend(s, a, p)),
         6 => (service(), 0..2u8, 0..3u32, front()).prop_map(|(s, f, n, l)| Op::Both(s, f, n, l)),
         1 => (service(), from()).prop_map(|(s, f)| Op::DeleteService(s, f)),
-        1 => from().prop_map(Op::DeleteServicesBySource),
         1 => at().prop_map(Op::DeleteFrontend),
         2 => (at(), proptest::option::of(service())).prop_map(|(a, s)| Op::Redirect(a, s)),
-        4 => (service(), from(), instances()).prop_map(|(s, f, l)| Op::Upsert(s, f, l)),
         4 => (service(), from(), instances()).prop_map(|(s, f, l)| Op::Set(s, f, l)),
-        2 => (service(), from(), 0..2u32, front())
-            .prop_map(|(s, f, c, l)| Op::SetCluster(s, f, c, l)),
-        2 => (service(), from(), instances(), some())
-            .prop_map(|(s, f, l, o)| Op::UpsertAndRelease(s, f, l, o)),
-        2 => (service(), from(), some()).prop_map(|(s, f, l)| Op::Release(s, f, l)),
-        1 => (service(), from()).prop_map(|(s, f)| Op::ReleaseFrom(s, f)),
-        1 => service().prop_map(Op::DeleteOf),
-        1 => (service(), from(), 0..2u32).prop_map(|(s, f, c)| Op::DeleteCluster(s, f, c)),
-        1 => from().prop_map(Op::DeleteBySource),
         3 => (service(), at(), any::<bool>()).prop_map(|(s, a, h)| Op::Health(s, a, h)),
         1 => proptest::collection::vec(from(), 0..3).prop_map(Op::Precedence),
     ]
@@ -95,20 +70,11 @@ struct Model {
 impl Model {
     fn apply(&mut self, op: &Op, at: u64) -> Result<bool, Error> {
         match op {
-            Op::Service(s, f, n) => self.service(service_row(*s, *f, *n), None)?,
             Op::Both(s, f, n, list) => {
                 let said = list.iter().copied().map(said_at).collect();
-                self.service(service_row(*s, *f, *n), Some(said))?;
+                self.service(service_row(*s, *f, *n), said)?;
             }
-            Op::Frontend(s, a, p) => self.frontend(&service_name(*s), said_at((*a, *p)))?,
             Op::DeleteService(s, f) => self.delete(&service_name(*s), &source_name(*f))?,
-            Op::DeleteServicesBySource(f) => {
-                let of = source_name(*f);
-                let rows = self.services.values().filter(|row| row.source == of);
-                for name in rows.map(|row| row.name.clone()).collect::<Vec<_>>() {
-                    self.delete(&name, &of)?;
-                }
-            }
             Op::DeleteFrontend(a) => {
                 let gone = self.frontends.remove(&address(*a));
                 gone.ok_or(Error::FrontendNotFound(address(*a)))?;
@@ -121,12 +87,12 @@ impl Model {
             Op::Precedence(order) => {
                 self.precedence = Precedence::new(order.iter().map(|n| source_name(*n)));
             }
-            _ => self.backends(op)?,
+            Op::Set(s, f, list) => self.set(*s, *f, list),
         }
         Ok(false)
     }
 
-    fn service(&mut self, row: Service, frontends: Option<Vec<FrontendSpec>>) -> Result<(), Error> {
+    fn service(&mut self, row: Service, mut list: Vec<FrontendSpec>) -> Result<(), Error> {
         if let Some(there) = self.services.get(&row.name)
             && there.source != row.source
         {
@@ -134,16 +100,14 @@ impl Model {
             return Err(Error::ServiceConflict { name: row.name, owner, claimant });
         }
         let name = row.name.clone();
-        if let Some(mut list) = frontends {
-            list.sort_by_key(|said| said.address);
-            for said in &list {
-                self.owner(said, &name)?;
-            }
-            let named: BTreeSet<Address> = list.iter().map(|said| said.address).collect();
-            self.frontends.retain(|at, (owner, ..)| *owner != name || named.contains(at));
-            for said in list {
-                self.put(&name, said);
-            }
+        list.sort_by_key(|said| said.address);
+        for said in &list {
+            self.owner(said, &name)?;
+        }
+        let named: BTreeSet<Address> = list.iter().map(|said| said.address).collect();
+        self.frontends.retain(|at, (owner, ..)| *owner != name || named.contains(at));
+        for said in list {
+            self.put(&name, said);
         }
         self.services.insert(name, row);
         Ok(())
@@ -165,15 +129,6 @@ impl Model {
         self.frontends.insert(said.address, (name.clone(), said, to));
     }
 
-    fn frontend(&mut self, name: &Name, said: FrontendSpec) -> Result<(), Error> {
-        if !self.services.contains_key(name) {
-            return Err(Error::ServiceNotFound(name.clone()));
-        }
-        self.owner(&said, name)?;
-        self.put(name, said);
-        Ok(())
-    }
-
     fn delete(&mut self, name: &Name, from: &Source) -> Result<(), Error> {
         let row = self.services.get(name).ok_or_else(|| Error::ServiceNotFound(name.clone()))?;
         if row.source != *from {
@@ -189,7 +144,7 @@ impl Model {
         let key = (s, endpoint(host));
         if !self.instances.keys().any(|(s, at, _)| (s, at) == (&key.0, &key.1)) {
             let (service, endpoint) = key;
-            return Err(Error::BackendNotFound { service, endpoint, source_of: None });
+            return Err(Error::BackendNotFound { service, endpoint });
         }
         let known = self.health.get(&key).is_some_and(|health| health.unhealthy != healthy);
         if !known {
@@ -198,52 +153,13 @@ impl Model {
         Ok(!known)
     }
 
-    fn backends(&mut self, op: &Op) -> Result<(), Error> {
-        match op {
-            Op::Upsert(s, f, list) => self.say(*s, *f, list, |_| false),
-            Op::Set(s, f, list) => self.say(*s, *f, list, |_| true),
-            Op::SetCluster(s, f, cluster, list) => {
-                let list: Vec<_> = list.iter().map(|(at, w)| (*at, w + 1, *cluster)).collect();
-                self.say(*s, *f, &list, |i| i.place.as_ref().unwrap().cluster == *cluster);
-            }
-            Op::UpsertAndRelease(s, f, list, orphans) => {
-                self.say(*s, *f, list, |i| orphans.iter().any(|at| endpoint(*at) == i.endpoint));
-            }
-            Op::Release(s, f, list) => {
-                for at in list {
-                    let key = (service_name(*s), endpoint(*at), source_name(*f));
-                    if !self.instances.contains_key(&key) {
-                        let (service, endpoint, source) = key;
-                        let source_of = Some(source);
-                        return Err(Error::BackendNotFound { service, endpoint, source_of });
-                    }
-                }
-                self.release(|i| {
-                    let of = i.service == service_name(*s) && i.source == source_name(*f);
-                    of && list.iter().any(|at| endpoint(*at) == i.endpoint)
-                });
-            }
-            Op::ReleaseFrom(s, f) => {
-                self.release(|i| i.service == service_name(*s) && i.source == source_name(*f));
-            }
-            Op::DeleteOf(s) => self.release(|i| i.service == service_name(*s)),
-            Op::DeleteCluster(s, f, cluster) => self.release(|i| {
-                let of = i.service == service_name(*s) && i.source == source_name(*f);
-                of && i.place.as_ref().unwrap().cluster == *cluster
-            }),
-            Op::DeleteBySource(f) => self.release(|i| i.source == source_name(*f)),
-            _ => unreachable!("it is no write of backends"),
-        }
-        Ok(())
-    }
-
-    fn say(&mut self, s: u8, f: u8, list: &[(u8, u16, u32)], released: impl Fn(&Instance) -> bool) {
+    fn set(&mut self, s: u8, f: u8, list: &[(u8, u16, u32)]) {
         let (service, from) = (service_name(s), source_name(f));
         let kept: BTreeSet<_> = list.iter().map(|(at, ..)| endpoint(*at)).collect();
         let health = self.health.clone();
         self.release(|i| {
             let of = i.service == service && i.source == from;
-            of && released(i) && !kept.contains(&i.endpoint)
+            of && !kept.contains(&i.endpoint)
         });
         for said in list.iter().copied().map(instance_at) {
             let (service, source) = (service.clone(), from.clone());
@@ -293,36 +209,14 @@ fn write_op(t: &mut Transaction<'_>, op: &Op) -> Result<bool, Error> {
     let all = |list: &[(u8, u16, u32)]| list.iter().copied().map(instance_at).collect::<Vec<_>>();
     let (s, f) = (service_name, source_name);
     match op {
-        Op::Service(n, from, row) => drop(t.upsert_service(service_row(*n, *from, *row))?),
-        Op::Frontend(n, at, port) => t.upsert_frontend(&s(*n), said_at((*at, *port)))?,
         Op::Both(n, from, row, list) => {
             let said = list.iter().copied().map(said_at).collect();
             t.upsert_service_and_frontends(service_row(*n, *from, *row), said)?;
         }
         Op::DeleteService(n, from) => drop(t.delete_service_and_frontends(&s(*n), &f(*from))?),
-        Op::DeleteServicesBySource(from) => drop(t.delete_services_by_source(&f(*from))),
         Op::DeleteFrontend(at) => t.delete_frontend(&address(*at))?,
         Op::Redirect(at, to) => t.set_redirect_to(&address(*at), to.map(s))?,
-        Op::Upsert(n, from, list) => t.upsert_backends(&s(*n), &f(*from), all(list)),
         Op::Set(n, from, list) => t.set_backends(&s(*n), &f(*from), all(list)),
-        Op::SetCluster(n, from, cluster, list) => {
-            let list = list.iter().map(|(at, weight)| instance_at((*at, weight + 1, *cluster)));
-            t.set_backends_of_cluster(&s(*n), &f(*from), *cluster, list.collect());
-        }
-        Op::UpsertAndRelease(n, from, list, orphans) => {
-            let orphans: Vec<Endpoint> = orphans.iter().map(|at| endpoint(*at)).collect();
-            t.upsert_and_release_backends(&s(*n), &f(*from), all(list), &orphans);
-        }
-        Op::Release(n, from, list) => {
-            let list: Vec<Endpoint> = list.iter().map(|at| endpoint(*at)).collect();
-            t.release_backends(&s(*n), &f(*from), &list)?;
-        }
-        Op::ReleaseFrom(n, from) => t.release_backends_from_source(&s(*n), &f(*from)),
-        Op::DeleteOf(n) => t.delete_backends_of_service(&s(*n)),
-        Op::DeleteCluster(n, from, cluster) => {
-            t.delete_backends_of_service_from_cluster(&s(*n), &f(*from), *cluster);
-        }
-        Op::DeleteBySource(from) => t.delete_backends_by_source(&f(*from)),
         Op::Health(n, at, healthy) => {
             return t.update_backend_health(&s(*n), &endpoint(*at), *healthy);
         }

@@ -4,12 +4,14 @@ use super::*;
 use crate::object::AFFINITY_MAX_S;
 
 #[test]
-fn upsert_service_writes_a_row_and_links_its_frontends_anew() {
+fn a_service_that_changes_links_its_frontends_anew() {
     let writer = web();
     let before = row(&writer, 1);
     before.set_status(Progress::Done, None, now(1));
     let changed = service("web").with(|spec| spec.affinity_s = 30).unwrap();
-    let (told, revision) = write(&writer, 5, |t| t.upsert_service(changed.clone()).unwrap());
+    let (told, revision) = write(&writer, 5, |t| {
+        t.upsert_service_and_frontends(changed.clone(), vec![said(1)]).unwrap()
+    });
     assert_eq!(told.as_deref(), Some(&service("web")));
     assert_eq!(revision, 2);
     let after = row(&writer, 1);
@@ -25,16 +27,11 @@ fn what_is_written_again_changes_nothing() {
     let writer = web();
     let (row_before, revision_before) = (row(&writer, 1), writer.tables().revision());
     let (_, revision) = write(&writer, 9, |t| {
-        t.upsert_service(service("web")).unwrap();
-        t.upsert_frontend(&name("web"), said(1)).unwrap();
         t.upsert_service_and_frontends(service("web"), vec![said(1)]).unwrap();
-        t.upsert_backends(&name("web"), &source("file"), vec![instance(2)]);
         t.set_backends(&name("web"), &source("file"), vec![instance(2), instance(1)]);
         t.set_redirect_to(&address(1), None).unwrap();
         t.set_precedence(Precedence::default());
-        t.release_backends_from_source(&name("web"), &source("api"));
-        t.delete_backends_by_source(&source("api"));
-        assert_eq!(t.delete_services_by_source(&source("api")), 0);
+        t.set_backends(&name("web"), &source("api"), vec![]);
     });
     assert_eq!(revision, revision_before);
     assert!(Arc::ptr_eq(&row_before, &row(&writer, 1)));
@@ -109,7 +106,6 @@ fn two_sources_cannot_write_one_service_until_the_first_lets_go() {
         claimant: source("api"),
     };
     let (_, revision) = write(&writer, 2, |t| {
-        assert_eq!(t.upsert_service(of_api()), Err(conflict.clone()));
         let told = t.upsert_service_and_frontends(of_api(), vec![said(1)]);
         assert_eq!(told, Err(conflict.clone()));
         let told = t.delete_service_and_frontends(&name("web"), &source("api"));
@@ -122,7 +118,7 @@ fn two_sources_cannot_write_one_service_until_the_first_lets_go() {
          there first, or choose another name here"
     );
     write(&writer, 3, |t| {
-        assert_eq!(t.delete_services_by_source(&source("file")), 1);
+        t.delete_service_and_frontends(&name("web"), &source("file")).unwrap();
         t.upsert_service_and_frontends(of_api(), vec![said(1)]).unwrap();
     });
     assert_eq!(row(&writer, 1).service.source, source("api"));
@@ -141,6 +137,10 @@ fn delete_service_and_frontends_leaves_the_backends() {
     assert_eq!(hosts(&writer, "web"), of_file(&[1, 2]));
     let (told, revision) =
         write(&writer, 3, |t| t.delete_service_and_frontends(&name("web"), &source("file")));
+    assert_eq!(
+        told.as_ref().unwrap_err().to_string(),
+        "there is no service `web`: write the service first, or correct the name"
+    );
     assert_eq!((told, revision), (Err(Error::ServiceNotFound(name("web"))), 2));
     let touched = writer.news(1).touched.unwrap();
     assert_eq!(
@@ -150,20 +150,6 @@ fn delete_service_and_frontends_leaves_the_backends() {
     // The service comes back to its backends.
     write(&writer, 4, |t| t.upsert_service_and_frontends(service("web"), vec![said(1)]).unwrap());
     assert_eq!(wanted(&writer, 1).serving, 2);
-}
-
-#[test]
-fn delete_services_by_source_leaves_those_of_others() {
-    let writer = web();
-    write(&writer, 2, |t| {
-        t.upsert_service_and_frontends(service("shop"), vec![said(2)]).unwrap();
-        t.upsert_service_and_frontends(service_of("mail", "api"), vec![said(3)]).unwrap();
-    });
-    let (deleted, _) = write(&writer, 3, |t| t.delete_services_by_source(&source("file")));
-    assert_eq!(deleted, 2);
-    let tables = writer.tables();
-    assert_eq!(tables.services().map(|s| s.name.clone()).collect::<Vec<_>>(), [name("mail")]);
-    assert_eq!(tables.frontends().map(|f| *f.address()).collect::<Vec<_>>(), [address(3)]);
 }
 
 #[test]
@@ -178,7 +164,8 @@ fn hooks_change_a_service_before_its_first_write_one_after_the_other() {
     writer.add_hook(Box::new(|_, service| {
         service.spec = service.spec.changed(|spec| spec.health_check_port += 1).unwrap();
     }));
-    let (told, _) = write(&writer, 1, |t| t.upsert_service(service("web")).unwrap());
+    let (told, _) =
+        write(&writer, 1, |t| t.upsert_service_and_frontends(service("web"), vec![]).unwrap());
     assert!(told.is_none());
     let want = service("web").with(|spec| spec.health_check_port = 1001).unwrap();
     assert_eq!(**writer.tables().service(&name("web")).unwrap(), want);
@@ -194,7 +181,8 @@ fn hooks_change_a_service_before_its_first_write_one_after_the_other() {
 fn a_row_holds_only_what_can_be() {
     let with = |affinity_s| service("web").with(|spec| spec.affinity_s = affinity_s);
     let writer = Writer::new();
-    write(&writer, 1, |t| t.upsert_service(with(AFFINITY_MAX_S).unwrap()).unwrap());
+    let most = with(AFFINITY_MAX_S).unwrap();
+    write(&writer, 1, |t| t.upsert_service_and_frontends(most, vec![]).unwrap());
     let row = writer.tables().service(&name("web")).cloned().unwrap();
     assert_eq!(row.spec.affinity_s, AFFINITY_MAX_S);
     let refused = with(AFFINITY_MAX_S + 1).unwrap_err().to_string();

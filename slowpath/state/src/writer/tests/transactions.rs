@@ -19,7 +19,7 @@ fn a_transaction_that_is_dropped_changes_nothing() {
     let (one, other) = (before.entry(&name("web")), after.entry(&name("web")));
     assert!(Arc::ptr_eq(one.unwrap(), other.unwrap()));
     assert!(!receiver.has_changed().unwrap());
-    write(&writer, 3, |t| t.upsert_backends(&name("web"), &source("api"), vec![instance(1)]));
+    write(&writer, 3, |t| t.set_backends(&name("web"), &source("api"), vec![instance(1)]));
     assert_eq!(receiver.borrow_and_update().revision(), 2);
     assert_eq!(after.instances_at(&endpoint(1)).next().unwrap().priority, 0);
 }
@@ -29,8 +29,7 @@ fn a_commit_is_one_revision_and_a_snapshot_stays() {
     let writer = web();
     let before = writer.tables();
     let (_, revision) = write(&writer, 2, |t| {
-        t.upsert_service(service("shop")).unwrap();
-        t.upsert_frontend(&name("shop"), said(2)).unwrap();
+        t.upsert_service_and_frontends(service("shop"), vec![said(2)]).unwrap();
         t.set_backends(&name("web"), &source("file"), vec![instance(3)]);
     });
     assert_eq!((revision, writer.tables().revision()), (2, 2));
@@ -104,14 +103,15 @@ fn writers_of_several_threads_come_one_after_the_other() {
         for thread in 0..4u8 {
             let writer = &writer;
             scope.spawn(move || {
+                let (from, mut said) = (source(&format!("file-{thread}")), Vec::new());
                 for host in 0..50u8 {
                     write(writer, 1, |t| {
-                        let at = Instance::new(
+                        said.push(Instance::new(
                             Endpoint { port: u16::from(thread), ..endpoint(host) },
                             name("nobody"),
                             source("nobody"),
-                        );
-                        t.upsert_backends(&name("web"), &source("file"), vec![at]);
+                        ));
+                        t.set_backends(&name("web"), &from, said.clone());
                     });
                 }
             });
@@ -126,11 +126,13 @@ fn who_follows_the_news_misses_nothing_and_sees_nothing_twice() {
     let writer = Writer::new();
     std::thread::scope(|scope| {
         scope.spawn(|| {
+            let mut said = Vec::new();
             for n in 0..2000u16 {
                 write(&writer, 1, |t| {
                     let host = (n % 7) as u8;
-                    let said = vec![Instance { weight: n + 1, ..instance(host) }];
-                    t.upsert_backends(&name("web"), &source("file"), said);
+                    said.retain(|instance: &Instance| instance.endpoint != endpoint(host));
+                    said.push(Instance { weight: n + 1, ..instance(host) });
+                    t.set_backends(&name("web"), &source("file"), said.clone());
                 });
             }
         });

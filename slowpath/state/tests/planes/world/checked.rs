@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 
 use config::services::Algorithm;
+use map_plane::{Failure, Key, Map, Maps, Master, MemoryMaps, Value};
 use state::dump::{Flags, Spread};
-use state::maps::{Failure, Key, Map, Maps, Master, MemoryMaps, Value};
 
 /// Checked maps in memory.
 pub struct Checked {

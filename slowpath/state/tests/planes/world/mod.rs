@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime};
 
+use map_plane::{FaultyMaps, MapPlane, MemoryMaps, Options, Sizes};
 use state::address::{Address, Endpoint};
 use state::appliance::Appliance;
 use state::dump::{self, Form};
 use state::frontend::Progress;
-use state::maps::{FaultyMaps, MapPlane, MemoryMaps, Options, Sizes};
 use state::name::{Name, Precedence, Source};
 use state::plane::Plane;
 use state::reconcile::{Now, Reconciler, Settings};

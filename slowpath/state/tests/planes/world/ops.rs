@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use config::checked::Prefix;
 use config::services::{Algorithm, RangesPolicy, TrafficPolicy};
+use fastrand::Rng;
 use state::address::{Address, Endpoint};
 use state::backend::{Instance, Place, State};
 use state::frontend::Kind;
@@ -17,29 +18,6 @@ use state::writer::Transaction;
 
 use super::model::Model;
 use super::{World, at, ip};
-
-/// SplitMix64.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Below `end`.
-    pub fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
-    }
-
-    /// One in so many times.
-    pub fn one_in(&mut self, times: usize) -> bool {
-        self.below(times) == 0
-    }
-}
 
 pub const SERVICES: u8 = 4;
 
@@ -82,45 +60,45 @@ pub fn endpoints() -> Vec<Endpoint> {
 
 /// Makes the change that a number stands for, in the world and in the model.
 pub fn change(world: &mut World, model: &mut Model, number: u64) {
-    let mut random = Random(number);
-    match random.below(20) {
-        0..=5 => put(world, model, &mut random),
-        6 => delete(world, model, &mut random),
-        7..=11 => set_backends(world, model, &mut random),
-        12..=13 => health(world, model, &mut random),
+    let mut rng = Rng::with_seed(number);
+    match rng.usize(..20) {
+        0..=5 => put(world, model, &mut rng),
+        6 => delete(world, model, &mut rng),
+        7..=11 => set_backends(world, model, &mut rng),
+        12..=13 => health(world, model, &mut rng),
         14 => {
-            let here: Vec<&str> = OWN.into_iter().filter(|_| random.one_in(2)).collect();
+            let here: Vec<&str> = OWN.into_iter().filter(|_| rng.u32(..2) == 0).collect();
             model.addresses = here.iter().map(|text| ip(text)).collect();
             world.set_addresses(&here);
         }
         15 => world.reconciler.say_again(),
         16 => world.reconciler.prune_now(world.now),
-        _ => world.pass(Duration::from_millis(1 << random.below(17))),
+        _ => world.pass(Duration::from_millis(1 << rng.usize(..17))),
     }
 }
 
-fn put(world: &World, model: &mut Model, random: &mut Random) {
-    let number = random.below(usize::from(SERVICES)) as u8;
+fn put(world: &World, model: &mut Model, rng: &mut Rng) {
+    let number = rng.usize(..usize::from(SERVICES)) as u8;
     let mut spec = ServiceSpec::default();
-    if random.one_in(3) {
+    if rng.u32(..3) == 0 {
         spec.algorithm = Algorithm::Random;
     }
-    if random.one_in(3) {
-        spec.affinity_s = 1 + random.below(3) as u32;
+    if rng.u32(..3) == 0 {
+        spec.affinity_s = 1 + rng.u32(..3);
     }
     let policy = |local| if local { TrafficPolicy::Local } else { TrafficPolicy::Cluster };
-    spec.external_policy = policy(random.one_in(4));
-    spec.internal_policy = policy(random.one_in(4));
-    if random.one_in(3) {
+    spec.external_policy = policy(rng.u32(..4) == 0);
+    spec.internal_policy = policy(rng.u32(..4) == 0);
+    if rng.u32(..3) == 0 {
         let prefix = |n: usize| Prefix { addr: ip(&format!("198.51.{n}.0")), len: 24 };
-        let some: BTreeSet<usize> = (0..=random.below(3)).map(|_| random.below(4)).collect();
+        let some: BTreeSet<usize> = (0..=rng.usize(..3)).map(|_| rng.usize(..4)).collect();
         let prefixes = some.into_iter().map(prefix).collect();
-        let policy = if random.one_in(2) { RangesPolicy::Deny } else { RangesPolicy::Allow };
+        let policy = if rng.u32(..2) == 0 { RangesPolicy::Deny } else { RangesPolicy::Allow };
         spec.source_ranges = Some(Arc::new(SourceRanges { policy, prefixes }));
     }
     let spec = Checked::new(Arc::new(spec)).expect("a spec that can be");
     let service = Service { spec, ..Service::new(service_name(number), source_of(0)) };
-    let saids: Vec<FrontendSpec> = frontends().into_iter().filter(|_| random.one_in(3)).collect();
+    let saids: Vec<FrontendSpec> = frontends().into_iter().filter(|_| rng.u32(..3) == 0).collect();
     let taken =
         |said: &FrontendSpec| model.owner(&said.address).is_some_and(|owner| owner != number);
     let refused = saids.iter().any(taken);
@@ -131,32 +109,32 @@ fn put(world: &World, model: &mut Model, random: &mut Random) {
     }
 }
 
-fn delete(world: &World, model: &mut Model, random: &mut Random) {
-    let number = random.below(usize::from(SERVICES)) as u8;
+fn delete(world: &World, model: &mut Model, rng: &mut Rng) {
+    let number = rng.usize(..usize::from(SERVICES)) as u8;
     let there = model.services.remove(&number).is_some();
     let name = service_name(number);
     let result = world.write(|to| to.delete_service_and_frontends(&name, &source_of(0)));
     assert_eq!(result.is_ok(), there);
 }
 
-fn set_backends(world: &World, model: &mut Model, random: &mut Random) {
-    let number = random.below(usize::from(SERVICES)) as u8;
-    let from = random.below(2) as u8;
+fn set_backends(world: &World, model: &mut Model, rng: &mut Rng) {
+    let number = rng.usize(..usize::from(SERVICES)) as u8;
+    let from = rng.u8(..2);
     let (name, source) = (service_name(number), source_of(from));
     let mut said = Vec::new();
     for endpoint in endpoints() {
-        if !random.one_in(3) {
+        if rng.u32(..3) != 0 {
             continue;
         }
         let mut instance = Instance::new(endpoint, name.clone(), source.clone());
-        instance.state = match random.below(10) {
+        instance.state = match rng.usize(..10) {
             0 | 1 => State::Terminating,
             2 => State::TerminatingNotServing,
             3 => State::Maintenance,
             _ => State::Active,
         };
-        instance.weight = [100, 100, 100, 50, 1, 0][random.below(6)];
-        if random.one_in(3) {
+        instance.weight = [100, 100, 100, 50, 1, 0][rng.usize(..6)];
+        if rng.u32(..3) == 0 {
             let place = Place { node: "elsewhere".into(), ..Place::default() };
             instance.place = Some(Arc::new(place));
         }
@@ -174,11 +152,11 @@ fn set_backends(world: &World, model: &mut Model, random: &mut Random) {
     world.write(|to| to.set_backends(&name, &source, said));
 }
 
-fn health(world: &World, model: &mut Model, random: &mut Random) {
-    let number = random.below(usize::from(SERVICES)) as u8;
+fn health(world: &World, model: &mut Model, rng: &mut Rng) {
+    let number = rng.usize(..usize::from(SERVICES)) as u8;
     let all = endpoints();
-    let endpoint = all[random.below(all.len())];
-    let healthy = random.one_in(2);
+    let endpoint = all[rng.usize(..all.len())];
+    let healthy = rng.u32(..2) == 0;
     let there = (0..2).any(|by| model.instances.contains_key(&(number, endpoint, by)));
     let name = service_name(number);
     let result = world.write(|to| to.update_backend_health(&name, &endpoint, healthy));

@@ -4,6 +4,8 @@
 //! Each history follows from its seed. `SIMULATION_SEED=7 cargo test -p aws life` plays one
 //! again; `SIMULATIONS=100000` plays as many.
 
+use fastrand::Rng;
+
 use super::*;
 
 /// How many histories are played where nobody says.
@@ -26,27 +28,6 @@ impl Drop for Seed {
         if std::thread::panicking() {
             eprintln!("play it again: SIMULATION_SEED={} cargo test -p aws life", self.0);
         }
-    }
-}
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    fn one_in(&mut self, times: u64) -> bool {
-        self.below(times) == 0
     }
 }
 
@@ -99,33 +80,33 @@ struct World {
 }
 
 impl World {
-    fn new(random: &mut Random) -> World {
+    fn new(rng: &mut Rng) -> World {
         let now = Instant::now();
-        let flag = |random: &mut Random| random.one_in(2);
+        let flag = |rng: &mut Rng| rng.u32(..2) == 0;
         let attributes = Attributes {
-            deregistration_delay: [0, 10, 60, 300, 3600][random.below(5) as usize] * S,
-            rebalance_on_unhealthy: flag(random),
+            deregistration_delay: [0, 10, 60, 300, 3600][rng.usize(..5)] * S,
+            rebalance_on_unhealthy: flag(rng),
             ..attributes()
         };
         let settings = Lifecycle {
-            on_lost: if random.one_in(3) { OnLost::Report } else { OnLost::Repair },
-            drain_cap: [5, 20, 60, 330][random.below(4) as usize] * S,
+            on_lost: if rng.u32(..3) == 0 { OnLost::Report } else { OnLost::Repair },
+            drain_cap: [5, 20, 60, 330][rng.usize(..4)] * S,
             quiet: 5 * S,
-            hook: flag(random),
+            hook: flag(rng),
         };
         World {
             life: Life::new(settings, now),
             process: 0,
             now,
             cloud: Cloud {
-                state: random.one_in(3).then_some(TargetState::Healthy),
+                state: (rng.u32(..3) == 0).then_some(TargetState::Healthy),
                 since: now,
                 gone_at: now,
                 member_at: None,
                 attributes,
                 notices: Notices::default(),
                 outage: None,
-                slowness: 1 + random.below(4),
+                slowness: 1 + rng.u64(..4),
                 calls: Vec::new(),
             },
             able: false,
@@ -144,12 +125,12 @@ impl World {
         }
     }
 
-    fn hear(&mut self, event: Event, random: &mut Random) {
+    fn hear(&mut self, event: Event, rng: &mut Rng) {
         let mut out = false;
         for effect in self.life.step(self.now, event) {
             assert!(!out, "nothing comes behind the exit");
             match effect {
-                Effect::Call(call) => self.call(call, random),
+                Effect::Call(call) => self.call(call, rng),
                 Effect::Probe { pass, reasons } => {
                     assert_eq!(pass, reasons.is_empty());
                     self.probe = pass;
@@ -164,7 +145,7 @@ impl World {
         }
     }
 
-    fn call(&mut self, call: Call, random: &mut Random) {
+    fn call(&mut self, call: Call, rng: &mut Rng) {
         let under_way = self.cloud.calls.iter();
         let same = under_way.filter(|(c, _, _, to)| *c == call && to.process == self.process);
         assert_eq!(same.count(), 0, "{call:?} twice at once");
@@ -183,8 +164,8 @@ impl World {
             _ => {}
         }
         let slow = self.cloud.slowness;
-        let effect = self.now + S * random.below(slow + 1) as u32;
-        let answer = effect + S * random.below(slow + 1) as u32;
+        let effect = self.now + S * rng.u64(..slow + 1) as u32;
+        let answer = effect + S * rng.u64(..slow + 1) as u32;
         if call == Call::AskHealth {
             self.looks.insert(answer, self.now);
         }
@@ -193,13 +174,13 @@ impl World {
     }
 
     /// A second passes for the cloud; calls that are ready are answered, in any order.
-    fn serve(&mut self, random: &mut Random) {
+    fn serve(&mut self, rng: &mut Rng) {
         let now = self.now;
-        self.cloud.pass(now, self.probe, random);
+        self.cloud.pass(now, self.probe, rng);
         for i in 0..self.cloud.calls.len() {
             let (call, effect, _, ref answered) = self.cloud.calls[i];
             if now >= effect && answered.answer.is_none() {
-                self.cloud.calls[i].3.answer = Some(self.cloud.apply(call, now, random));
+                self.cloud.calls[i].3.answer = Some(self.cloud.apply(call, now, rng));
             }
         }
         while let Some(i) = {
@@ -208,7 +189,7 @@ impl World {
                     self.cloud.calls[*i].2 <= now && self.cloud.calls[*i].3.answer.is_some()
                 })
                 .collect();
-            (!ready.is_empty()).then(|| ready[random.below(ready.len() as u64) as usize])
+            (!ready.is_empty()).then(|| ready[rng.usize(..ready.len())])
         } {
             let (call, _, at, answered) = self.cloud.calls.swap_remove(i);
             if answered.process != self.process || self.exit.is_some() {
@@ -219,7 +200,7 @@ impl World {
                 self.looked = self.looks.get(&at).copied();
             }
             self.outage_while_leaving |= call == Call::Deregister && answer.error().is_some();
-            self.hear(Event::Told(answer), random);
+            self.hear(Event::Told(answer), rng);
         }
     }
 
@@ -231,25 +212,25 @@ impl World {
     }
 
     /// A second of everything.
-    fn second(&mut self, random: &mut Random) {
+    fn second(&mut self, rng: &mut Rng) {
         self.now += S;
-        self.serve(random);
+        self.serve(rng);
         if self.exit.is_none() {
             // Flows come where the gateway sends new ones, and go by themselves.
             let gets = matches!(self.cloud.state, Some(TargetState::Healthy));
-            if gets && self.probe && random.one_in(4) {
-                self.flows += random.below(3);
+            if gets && self.probe && rng.u32(..4) == 0 {
+                self.flows += rng.u64(..3);
             }
-            if self.flows > 0 && random.one_in(8) {
+            if self.flows > 0 && rng.u32(..8) == 0 {
                 self.flows -= 1;
             }
             // Stateless ones are seen by their packets alone.
-            if self.flows > 0 || (gets && random.one_in(2)) {
+            if self.flows > 0 || (gets && rng.u32(..2) == 0) {
                 self.packets += 1;
                 self.active_at = self.now;
             }
             let (flows, packets) = (self.flows, self.packets);
-            self.hear(Event::Activity { flows, packets }, random);
+            self.hear(Event::Activity { flows, packets }, rng);
         }
         self.check();
     }
@@ -314,7 +295,7 @@ impl Cloud {
     }
 
     /// Probes and time move the target's state.
-    fn pass(&mut self, now: Instant, probe: bool, random: &mut Random) {
+    fn pass(&mut self, now: Instant, probe: bool, rng: &mut Rng) {
         let long = now >= self.since + 20 * S;
         let delay_over = now >= self.since + self.attributes.deregistration_delay;
         let next = match self.state {
@@ -322,7 +303,7 @@ impl Cloud {
                 Some(TargetState::Healthy)
             }
             Some(TargetState::Initial) if long => Some(TargetState::Unhealthy),
-            Some(TargetState::Healthy) if long && !probe => Some(match random.one_in(3) {
+            Some(TargetState::Healthy) if long && !probe => Some(match rng.u32(..3) == 0 {
                 true => TargetState::UnhealthyDraining,
                 false => TargetState::Unhealthy,
             }),
@@ -338,12 +319,12 @@ impl Cloud {
         }
     }
 
-    fn apply(&mut self, call: Call, now: Instant, random: &mut Random) -> Answer {
+    fn apply(&mut self, call: Call, now: Instant, rng: &mut Rng) -> Answer {
         // What fails may have taken effect all the same, unless it was refused.
         let failing = self.outage.filter(|_| call != Call::AskNotices);
         let effect = match failing {
             None => true,
-            Some(kind) => kind.passes() && random.one_in(3),
+            Some(kind) => kind.passes() && rng.u32(..3) == 0,
         };
         let result = failing.map_or(Ok(()), |kind| Err(error(kind)));
         match call {
@@ -361,10 +342,10 @@ impl Cloud {
             }
             Call::AskHealth => {
                 let told = match self.state {
-                    None if random.one_in(2) => None,
+                    None if rng.u32(..2) == 0 => None,
                     None => Some(target(TargetState::Unused, Some("Target.NotRegistered"))),
                     // Just registered, and not everywhere known.
-                    Some(TargetState::Initial) if now < self.since + 3 * S && random.one_in(2) => {
+                    Some(TargetState::Initial) if now < self.since + 3 * S && rng.u32(..2) == 0 => {
                         None
                     }
                     Some(state) => Some(target(state, None)),
@@ -379,15 +360,12 @@ impl Cloud {
     }
 
     /// Somebody else, or the weather.
-    fn disturb(&mut self, now: Instant, random: &mut Random) {
-        match random.below(7) {
+    fn disturb(&mut self, now: Instant, rng: &mut Rng) {
+        match rng.u64(..7) {
             0 => self.outage = Some(Failure::Transient),
             1 => self.outage = Some(Failure::Throttled),
-            2 => {
-                self.outage =
-                    [Failure::Denied, Failure::Invalid].get(random.below(4) as usize).copied()
-            }
-            3 => self.slowness = 1 + random.below(120),
+            2 => self.outage = [Failure::Denied, Failure::Invalid].get(rng.usize(..4)).copied(),
+            3 => self.slowness = 1 + rng.u64(..120),
             4 if self.is_member() => self.set(Some(TargetState::Draining), now),
             5 if self.state == Some(TargetState::Healthy) => {
                 self.set(Some(TargetState::Unhealthy), now);
@@ -399,38 +377,38 @@ impl Cloud {
 
 fn history(seed: u64) {
     let told = Seed(seed);
-    let random = &mut Random(seed);
-    let mut world = World::new(random);
+    let rng = &mut Rng::with_seed(seed);
+    let mut world = World::new(rng);
     let settings = world.life.settings;
-    let meddling = random.one_in(2);
-    for _ in 0..random.below(400) {
-        if random.one_in(15) {
+    let meddling = rng.u32(..2) == 0;
+    for _ in 0..rng.u64(..400) {
+        if rng.u32(..15) == 0 {
             world.able = !world.able;
             let reasons = if world.able { vec![] } else { vec!["a lcore stands still".to_owned()] };
-            world.hear(Event::Able { able: world.able, reasons }, random);
+            world.hear(Event::Able { able: world.able, reasons }, rng);
         }
-        if meddling && random.one_in(40) {
-            world.cloud.disturb(world.now, random);
+        if meddling && rng.u32(..40) == 0 {
+            world.cloud.disturb(world.now, rng);
         }
-        if random.one_in(150) {
+        if rng.u32(..150) == 0 {
             world.restart(settings);
         }
-        world.second(random);
+        world.second(rng);
     }
-    if random.one_in(2) {
-        stays(&mut world, random);
+    if rng.u32(..2) == 0 {
+        stays(&mut world, rng);
     }
-    leaves(&mut world, random);
+    leaves(&mut world, rng);
     drop(told);
 }
 
 /// Left alone by all, it ends registered, healthy and told so.
-fn stays(world: &mut World, random: &mut Random) {
+fn stays(world: &mut World, rng: &mut Rng) {
     (world.cloud.outage, world.cloud.slowness) = (None, 2);
     world.able = true;
-    world.hear(Event::Able { able: true, reasons: Vec::new() }, random);
+    world.hear(Event::Able { able: true, reasons: Vec::new() }, rng);
     for _ in 0..700 {
-        world.second(random);
+        world.second(rng);
     }
     let reported = world.life.settings.on_lost == OnLost::Report && world.life.lost;
     assert!(reported || world.life.ready() && world.probe, "{:?}", world.life);
@@ -438,47 +416,45 @@ fn stays(world: &mut World, random: &mut Random) {
 }
 
 /// A signal or a notice comes, and whatever may go wrong does.
-fn leaves(world: &mut World, random: &mut Random) {
+fn leaves(world: &mut World, rng: &mut Rng) {
     let began = world.now;
     let hook = world.life.settings.hook;
-    match random.below(4) {
+    match rng.u64(..4) {
         0 if hook => world.cloud.notices.terminating = true,
-        1 if hook => {
-            world.cloud.notices.spot = Some(world.now + S * (1 + random.below(200) as u32))
-        }
-        _ => signal(world, random),
+        1 if hook => world.cloud.notices.spot = Some(world.now + S * (1 + rng.u32(..200))),
+        _ => signal(world, rng),
     }
-    let impatient = random.one_in(4);
-    let meddling = random.one_in(2);
+    let impatient = rng.u32(..4) == 0;
+    let meddling = rng.u32(..2) == 0;
     // With the slowest answer to the question for notices before it.
     for _ in 0..1000 {
         if world.exit.is_some() {
             world.check_exit(began);
             return;
         }
-        if impatient && random.one_in(60) {
-            signal(world, random);
+        if impatient && rng.u32(..60) == 0 {
+            signal(world, rng);
             if world.signals == 2 {
                 assert_eq!(world.exit, Some(Exit::Forced));
             }
         }
-        if world.exit.is_none() && random.one_in(30) {
+        if world.exit.is_none() && rng.u32(..30) == 0 {
             world.able = !world.able;
             let reasons = if world.able { vec![] } else { vec!["a link is down".to_owned()] };
-            world.hear(Event::Able { able: world.able, reasons }, random);
+            world.hear(Event::Able { able: world.able, reasons }, rng);
         }
-        if meddling && random.one_in(20) {
-            world.cloud.disturb(world.now, random);
+        if meddling && rng.u32(..20) == 0 {
+            world.cloud.disturb(world.now, rng);
         }
         if world.exit.is_none() {
-            world.second(random);
+            world.second(rng);
         }
     }
     panic!("it never ends: {:?}", world.life);
 }
 
-fn signal(world: &mut World, random: &mut Random) {
+fn signal(world: &mut World, rng: &mut Rng) {
     world.signals += 1;
     world.terminated = world.terminated.or(Some(world.now));
-    world.hear(Event::Terminate, random);
+    world.hear(Event::Terminate, rng);
 }

@@ -8,6 +8,7 @@ mod azure;
 
 use super::*;
 use azure::{Azure, Owner};
+use fastrand::Rng;
 
 /// How many histories are played where nobody says.
 const HISTORIES: u64 = 5_000;
@@ -29,31 +30,6 @@ impl Drop for Seed {
         if std::thread::panicking() {
             eprintln!("play it again: SIMULATION_SEED={} cargo test -p azure life", self.0);
         }
-    }
-}
-
-/// SplitMix64.
-pub(super) struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    fn one_in(&mut self, times: u64) -> bool {
-        self.below(times) == 0
-    }
-
-    fn of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len() as u64) as usize]
     }
 }
 
@@ -100,20 +76,20 @@ struct World {
 }
 
 impl World {
-    fn new(random: &mut Random) -> World {
+    fn new(rng: &mut Rng) -> World {
         let now = Instant::now();
         let settings = AzureLife {
-            on_lost: if random.one_in(3) { OnLost::Report } else { OnLost::Repair },
-            remove: random.of(&[Remove::Own, Remove::Own, Remove::Always, Remove::Never]),
-            drain_cap: random.of(&[5, 20, 60, 300]) * S,
+            on_lost: if rng.u32(..3) == 0 { OnLost::Report } else { OnLost::Repair },
+            remove: rng.choice([Remove::Own, Remove::Own, Remove::Always, Remove::Never]).unwrap(),
+            drain_cap: rng.choice([5, 20, 60, 300]).unwrap() * S,
             quiet: 5 * S,
-            events: !random.one_in(4),
-            preboot: if random.one_in(4) { Preboot::Pass } else { Preboot::Refuse },
-            tunnels: if random.one_in(5) { Told::Alarm } else { Told::Follow },
+            events: rng.u32(..4) != 0,
+            preboot: if rng.u32(..4) == 0 { Preboot::Pass } else { Preboot::Refuse },
+            tunnels: if rng.u32(..5) == 0 { Told::Alarm } else { Told::Follow },
         };
-        let managed = random.one_in(4);
-        let azure = Azure::new(now, managed, random);
-        let right = random.one_in(2);
+        let managed = rng.u32(..4) == 0;
+        let azure = Azure::new(now, managed, rng);
+        let right = rng.u32(..2) == 0;
         let file = azure.tunnels().into_iter();
         let file: Vec<_> =
             file.map(|(of, told)| (of, if right { told } else { tunnels(99) })).collect();
@@ -150,19 +126,19 @@ impl World {
         }
     }
 
-    fn hear(&mut self, event: Event, random: &mut Random) {
+    fn hear(&mut self, event: Event, rng: &mut Rng) {
         if self.absent_until.is_some() || self.dead {
             return;
         }
         for effect in self.life.step(self.now, event) {
             assert!(self.exit.is_none(), "nothing comes behind the exit");
             match effect {
-                Effect::Call(call) => self.call(call, random),
+                Effect::Call(call) => self.call(call, rng),
                 Effect::Probe { pass, reasons } => {
                     assert_eq!(pass, reasons.is_empty());
                     self.probe = pass;
                 }
-                Effect::Tunnels(told) => self.send(told, random),
+                Effect::Tunnels(told) => self.send(told, rng),
                 Effect::Keep(kept) => {
                     assert_ne!(kept, self.kept, "nothing new");
                     self.azure.doubtful &= kept.joined;
@@ -185,18 +161,18 @@ impl World {
     }
 
     /// The data plane is to have other tunnels; it takes its time, and now and then it takes none.
-    fn send(&mut self, told: Vec<(Family, Tunnels)>, random: &mut Random) {
+    fn send(&mut self, told: Vec<(Family, Tunnels)>, rng: &mut Rng) {
         assert_eq!(self.settings.tunnels, Told::Follow);
         assert_ne!(told, self.carried, "nothing new");
         for (family, told) in &told {
             assert!(self.carried.iter().any(|(of, _)| of == family), "no pool of {family:?}");
             assert!(self.azure.ever.contains(&(*family, *told)), "nobody told {told:?}");
         }
-        let taken = !random.one_in(10);
-        self.coming = taken.then(|| (self.now + S * random.below(4) as u32, told));
+        let taken = rng.u32(..10) != 0;
+        self.coming = taken.then(|| (self.now + S * rng.u32(..4), told));
     }
 
-    fn call(&mut self, call: Call, random: &mut Random) {
+    fn call(&mut self, call: Call, rng: &mut Rng) {
         self.azure.check_single(call, self.process);
         if call.is_write() {
             assert!(!self.managed, "{call:?} where a scale set's model owns the membership");
@@ -238,7 +214,7 @@ impl World {
             }
             Call::AskTunnels | Call::AskEvents => {}
         }
-        self.azure.ask(call, self.process, self.now, random);
+        self.azure.ask(call, self.process, self.now, rng);
     }
 
     /// The drain is over, or it is a forced end.
@@ -254,9 +230,9 @@ impl World {
     }
 
     /// A second passes for Azure; calls that are ready are answered, in any order.
-    fn serve(&mut self, random: &mut Random) {
-        self.azure.pass(self.now, self.probe, random);
-        while let Some((process, answer)) = self.azure.answered(self.now, random) {
+    fn serve(&mut self, rng: &mut Rng) {
+        self.azure.pass(self.now, self.probe, rng);
+        while let Some((process, answer)) = self.azure.answered(self.now, rng) {
             if process != self.process || self.exit.is_some() || self.absent_until.is_some() {
                 continue;
             }
@@ -272,23 +248,23 @@ impl World {
                 Answer::Left(Ok(())) => (self.known_none, self.seen_all) = (true, false),
                 _ => {}
             }
-            self.hear(Event::Told(answer), random);
+            self.hear(Event::Told(answer), rng);
         }
     }
 
     /// The process is killed or ended, and another begins. What it asked takes effect nevertheless.
-    fn restart(&mut self, random: &mut Random) {
+    fn restart(&mut self, rng: &mut Rng) {
         self.process += 1;
         self.absent_until = None;
         self.life = Life::new(self.settings, self.managed, self.kept.clone(), self.now);
         (self.probe, self.able, self.was_able) = (false, false, false);
         (self.known_none, self.seen_all, self.looked, self.writes) = (false, false, None, 0);
         (self.signalled, self.signals, self.drained, self.exit) = (None, 0, false, None);
-        if random.one_in(2) {
+        if rng.u32(..2) == 0 {
             (self.carried, self.coming) = (self.file.clone(), None);
         }
-        self.hear(Event::Carries(self.carried.clone()), random);
-        self.hear(Event::Clock(self.azure.clock(self.now)), random);
+        self.hear(Event::Carries(self.carried.clone()), rng);
+        self.hear(Event::Clock(self.azure.clock(self.now)), rng);
     }
 
     fn die(&mut self, seconds: u64) {
@@ -297,28 +273,28 @@ impl World {
     }
 
     /// A second of everything.
-    fn second(&mut self, random: &mut Random) {
+    fn second(&mut self, rng: &mut Rng) {
         self.now += S;
-        self.serve(random);
-        match self.azure.strikes(self.now, random) {
+        self.serve(rng);
+        match self.azure.strikes(self.now, rng) {
             Some(EventKind::Preempt | EventKind::Terminate) => self.dead = true,
-            Some(EventKind::Reboot | EventKind::Redeploy) => self.die(30 + random.below(60)),
+            Some(EventKind::Reboot | EventKind::Redeploy) => self.die(30 + rng.u64(..60)),
             _ => {}
         }
         if self.exit.is_some() && self.absent_until.is_none() {
             self.exits += 1;
             self.check_exit();
-            self.die(1 + random.below(20));
+            self.die(1 + rng.u64(..20));
         }
         if self.absent_until.is_some_and(|until| self.now >= until) && !self.dead {
-            self.restart(random);
+            self.restart(rng);
         }
         self.carry();
-        self.traffic(random);
+        self.traffic(rng);
         let (flows, packets, strange) = (self.flows, self.packets, self.strange);
-        self.hear(Event::Activity { flows, packets, strange }, random);
-        self.hear(Event::Carries(self.carried.clone()), random);
-        self.hear(Event::Clock(self.azure.clock(self.now)), random);
+        self.hear(Event::Activity { flows, packets, strange }, rng);
+        self.hear(Event::Carries(self.carried.clone()), rng);
+        self.hear(Event::Clock(self.azure.clock(self.now)), rng);
     }
 
     fn carry(&mut self) {
@@ -332,17 +308,17 @@ impl World {
     }
 
     /// Flows come where the gateway sends new ones, and go by themselves.
-    fn traffic(&mut self, random: &mut Random) {
+    fn traffic(&mut self, rng: &mut Rng) {
         let gets = self.azure.sends() && self.exit.is_none() && self.absent_until.is_none();
         if gets && self.carried != self.azure.tunnels() {
-            self.strange += random.below(3);
-        } else if gets && random.one_in(4) {
-            self.flows += random.below(3);
+            self.strange += rng.u64(..3);
+        } else if gets && rng.u32(..4) == 0 {
+            self.flows += rng.u64(..3);
         }
-        if self.flows > 0 && random.one_in(8) {
+        if self.flows > 0 && rng.u32(..8) == 0 {
             self.flows -= 1;
         }
-        if self.flows > 0 || (gets && random.one_in(2)) {
+        if self.flows > 0 || (gets && rng.u32(..2) == 0) {
             self.packets += 1;
             self.active_at = self.now;
         }
@@ -379,20 +355,20 @@ impl World {
         }
     }
 
-    fn set_able(&mut self, able: bool, random: &mut Random) {
+    fn set_able(&mut self, able: bool, rng: &mut Rng) {
         self.able = able;
         self.was_able |= able;
         let reasons = if able { vec![] } else { vec!["a lcore stands still".to_owned()] };
-        self.hear(Event::Able { able, reasons }, random);
+        self.hear(Event::Able { able, reasons }, rng);
     }
 
-    fn signal(&mut self, random: &mut Random) {
+    fn signal(&mut self, rng: &mut Rng) {
         if self.absent_until.is_some() || self.exit.is_some() {
             return;
         }
         self.signals += 1;
         self.signalled = self.signalled.or(Some(self.now));
-        self.hear(Event::Terminate, random);
+        self.hear(Event::Terminate, rng);
         if self.signals == 2 {
             assert_eq!(self.exit, Some(Exit::Forced));
         }
@@ -401,50 +377,50 @@ impl World {
 
 fn history(seed: u64) {
     let told = Seed(seed);
-    let random = &mut Random(seed);
-    let mut world = World::new(random);
-    let (meddling, dying) = (random.one_in(2), random.one_in(3));
-    world.restart(random);
-    for _ in 0..random.below(500) {
-        if random.one_in(15) {
-            let able = !world.able || random.one_in(3);
-            world.set_able(able, random);
+    let rng = &mut Rng::with_seed(seed);
+    let mut world = World::new(rng);
+    let (meddling, dying) = (rng.u32(..2) == 0, rng.u32(..3) == 0);
+    world.restart(rng);
+    for _ in 0..rng.u64(..500) {
+        if rng.u32(..15) == 0 {
+            let able = !world.able || rng.u32(..3) == 0;
+            world.set_able(able, rng);
         }
-        if meddling && random.one_in(40) {
-            world.azure.disturb(world.now, world.kept.joined, world.kept.down, random);
+        if meddling && rng.u32(..40) == 0 {
+            world.azure.disturb(world.now, world.kept.joined, world.kept.down, rng);
         }
-        if random.one_in(100) {
-            world.azure.schedule(world.now, dying, random);
+        if rng.u32(..100) == 0 {
+            world.azure.schedule(world.now, dying, rng);
         }
-        if random.one_in(150) {
-            world.die(random.below(5));
+        if rng.u32(..150) == 0 {
+            world.die(rng.u64(..5));
         }
-        if random.one_in(200) {
-            world.signal(random);
+        if rng.u32(..200) == 0 {
+            world.signal(rng);
         }
-        world.second(random);
+        world.second(rng);
         if world.dead {
             return;
         }
     }
-    if random.one_in(2) {
-        stays(&mut world, random);
+    if rng.u32(..2) == 0 {
+        stays(&mut world, rng);
     }
-    leaves(&mut world, meddling, random);
+    leaves(&mut world, meddling, rng);
     drop(told);
 }
 
 /// Left alone by all, it ends ready, with the right tunnels, and held down by nobody.
-fn stays(world: &mut World, random: &mut Random) {
+fn stays(world: &mut World, rng: &mut Rng) {
     let given = world.managed || world.settings.on_lost == OnLost::Report;
     for second in 0..1500 {
         if second % 100 == 0 && second < 800 {
             world.azure.calm(given, world.now, world.kept.joined);
         }
         if !world.able {
-            world.set_able(true, random);
+            world.set_able(true, rng);
         }
-        world.second(random);
+        world.second(rng);
     }
     assert!(world.life.ready() && world.probe, "{:?}\n{:?}", world.life, world.azure);
     assert!(!world.kept.down, "{:?}", world.kept);
@@ -457,29 +433,29 @@ fn stays(world: &mut World, random: &mut Random) {
 }
 
 /// A signal or an event comes, and whatever may go wrong does.
-fn leaves(world: &mut World, meddling: bool, random: &mut Random) {
+fn leaves(world: &mut World, meddling: bool, rng: &mut Rng) {
     let (exits, process) = (world.exits, world.process);
-    if random.one_in(3) {
-        world.azure.schedule(world.now, false, random);
+    if rng.u32(..3) == 0 {
+        world.azure.schedule(world.now, false, rng);
     }
-    let impatient = random.one_in(4);
+    let impatient = rng.u32(..4) == 0;
     let bound = world.settings.drain_cap.as_secs() + 200;
     for _ in 0..bound {
         // Ended, or the machine did it for us.
         if world.exits > exits || world.process > process || world.dead {
             return;
         }
-        if world.signalled.is_none() || impatient && random.one_in(60) {
-            world.signal(random);
+        if world.signalled.is_none() || impatient && rng.u32(..60) == 0 {
+            world.signal(rng);
         }
-        if random.one_in(30) {
+        if rng.u32(..30) == 0 {
             let able = !world.able;
-            world.set_able(able, random);
+            world.set_able(able, rng);
         }
-        if meddling && random.one_in(20) {
-            world.azure.disturb(world.now, world.kept.joined, world.kept.down, random);
+        if meddling && rng.u32(..20) == 0 {
+            world.azure.disturb(world.now, world.kept.joined, world.kept.down, rng);
         }
-        world.second(random);
+        world.second(rng);
     }
     panic!("it never ends: {:?}", world.life);
 }

@@ -1,5 +1,7 @@
 //! Azure as the histories have it: pools, their members, what it is asked, how badly it does that.
 
+use fastrand::Rng;
+
 use super::*;
 
 /// Who made a membership.
@@ -71,11 +73,12 @@ pub(super) struct Azure {
 }
 
 impl Azure {
-    pub(super) fn new(now: Instant, managed: bool, random: &mut Random) -> Azure {
-        let families: &[Family] =
-            random.of(&[&[Family::V4] as &[Family], &[Family::V6], &[Family::V4, Family::V6]]);
-        let member = (managed || random.one_in(3)).then_some((Admin::None, Owner::Other));
-        let probed = !random.one_in(6);
+    pub(super) fn new(now: Instant, managed: bool, rng: &mut Rng) -> Azure {
+        let families: &[Family] = rng
+            .choice([&[Family::V4] as &[Family], &[Family::V6], &[Family::V4, Family::V6]])
+            .unwrap();
+        let member = (managed || rng.u32(..3) == 0).then_some((Admin::None, Owner::Other));
+        let probed = rng.u32(..6) != 0;
         let pools = families.iter().map(|family| {
             let tunnels = tunnels(if *family == Family::V4 { 0 } else { 50 });
             Pool { family: *family, member, tunnels, probed }
@@ -88,11 +91,11 @@ impl Azure {
             ever: told.clone(),
             imds: told,
             imds_at: now,
-            imds_has_none: random.one_in(5),
+            imds_has_none: rng.u32(..5) == 0,
             events: Vec::new(),
             acknowledging: None,
             outage: None,
-            slowness: 1 + random.below(4),
+            slowness: 1 + rng.u64(..4),
             calls: Vec::new(),
             failed: 0,
             lacked_at: now,
@@ -140,21 +143,21 @@ impl Azure {
         assert!(!ours.any(clash), "{call:?} while another is under way: {:?}", self.calls);
     }
 
-    pub(super) fn ask(&mut self, call: Call, process: u64, now: Instant, random: &mut Random) {
+    pub(super) fn ask(&mut self, call: Call, process: u64, now: Instant, rng: &mut Rng) {
         let slow = self.slowness;
-        let effect = now + S * random.below(slow + 1) as u32;
-        let mut answer_at = effect + S * random.below(slow + 1) as u32;
+        let effect = now + S * rng.u64(..slow + 1) as u32;
+        let mut answer_at = effect + S * rng.u64(..slow + 1) as u32;
         let mut answer = None;
         // Given up before it took effect.
-        if call.is_write() && random.one_in(12) {
-            answer_at = now + S * random.below(slow + 1) as u32;
+        if call.is_write() && rng.u32(..12) == 0 {
+            answer_at = now + S * rng.u64(..slow + 1) as u32;
             answer = Some(Answer::failed(call, error(Failure::Transient)));
         }
         self.calls.push(Asked { call, process, effect: Some(effect), answer_at, answer });
     }
 
     /// Probes, effects and the metadata's lag.
-    pub(super) fn pass(&mut self, now: Instant, probe: bool, random: &mut Random) {
+    pub(super) fn pass(&mut self, now: Instant, probe: bool, rng: &mut Rng) {
         self.failed = if probe { 0 } else { self.failed + 1 };
         if now >= self.imds_at + 20 * S {
             (self.imds, self.imds_at) = (self.tunnels(), now);
@@ -162,7 +165,7 @@ impl Azure {
         for i in 0..self.calls.len() {
             if self.calls[i].effect.take_if(|at| now >= *at).is_some() {
                 let call = self.calls[i].call;
-                let answer = self.apply(call, now, random);
+                let answer = self.apply(call, now, rng);
                 self.calls[i].answer.get_or_insert(answer);
             }
         }
@@ -173,23 +176,22 @@ impl Azure {
     }
 
     /// One of the answers that are ready.
-    pub(super) fn answered(&mut self, now: Instant, random: &mut Random) -> Option<(u64, Answer)> {
+    pub(super) fn answered(&mut self, now: Instant, rng: &mut Rng) -> Option<(u64, Answer)> {
         let ready: Vec<usize> = (0..self.calls.len())
             .filter(|i| self.calls[*i].answer_at <= now && self.calls[*i].answer.is_some())
             .filter(|i| !self.calls[*i].is_answered())
             .collect();
-        let asked =
-            self.calls.get_mut(*ready.get(random.below(ready.len().max(1) as u64) as usize)?)?;
+        let asked = self.calls.get_mut(*ready.get(rng.usize(..ready.len().max(1)))?)?;
         let answer = asked.answer.clone()?;
         asked.process |= Asked::ANSWERED;
         Some((asked.process & !Asked::ANSWERED, answer))
     }
 
-    fn apply(&mut self, call: Call, now: Instant, random: &mut Random) -> Answer {
+    fn apply(&mut self, call: Call, now: Instant, rng: &mut Rng) -> Answer {
         let imds = matches!(call, Call::AskTunnels | Call::AskEvents | Call::Acknowledge);
-        let failing = self.outage.filter(|_| !imds || random.one_in(3));
+        let failing = self.outage.filter(|_| !imds || rng.u32(..3) == 0);
         // What fails may have taken effect all the same, unless it was refused.
-        if failing.is_none_or(|kind| kind.passes() && random.one_in(3)) {
+        if failing.is_none_or(|kind| kind.passes() && rng.u32(..3) == 0) {
             let written = self.pools.iter().any(|pool| pool.member.is_none());
             self.write(call, now);
             if failing.is_none() && call == Call::Join {
@@ -205,7 +207,7 @@ impl Azure {
             Call::Down => Answer::Down(Ok(())),
             Call::Up => Answer::Up(Ok(())),
             Call::Leave => Answer::Left(Ok(())),
-            Call::AskTunnels if self.imds_has_none && random.one_in(2) => {
+            Call::AskTunnels if self.imds_has_none && rng.u32(..2) == 0 => {
                 Answer::failed(call, error(Failure::Absent))
             }
             Call::AskTunnels if self.imds_has_none => Answer::Tunnels(Ok(Vec::new())),
@@ -279,16 +281,16 @@ impl Azure {
     }
 
     /// Somebody else, or the weather. `joined` and `down` are what is kept on the machine.
-    pub(super) fn disturb(&mut self, now: Instant, joined: bool, down: bool, random: &mut Random) {
-        let choice = random.below(12);
+    pub(super) fn disturb(&mut self, now: Instant, joined: bool, down: bool, rng: &mut Rng) {
+        let choice = rng.u64(..12);
         self.meddled |= (4..=8).contains(&choice);
         match choice {
             0 => self.outage = Some(Failure::Transient),
-            1 => self.outage = Some(random.of(&[Failure::Throttled, Failure::Conflict])),
-            2 => self.outage = Some(random.of(&[Failure::Denied, Failure::Invalid])),
-            3 => self.slowness = 1 + random.below(120),
+            1 => self.outage = Some(rng.choice([Failure::Throttled, Failure::Conflict]).unwrap()),
+            2 => self.outage = Some(rng.choice([Failure::Denied, Failure::Invalid]).unwrap()),
+            3 => self.slowness = 1 + rng.u64(..120),
             4 => self.remove(now),
-            5 => self.take_out(random.below(self.pools.len() as u64) as usize, now),
+            5 => self.take_out(rng.usize(..self.pools.len()), now),
             6 => self.join_by_others(joined, now),
             7 => {
                 self.foreign_down = !down;
@@ -296,10 +298,10 @@ impl Azure {
             }
             8 => {
                 self.foreign_down = false;
-                self.set(random.of(&[Admin::Up, Admin::None]));
+                self.set(rng.choice([Admin::Up, Admin::None]).unwrap());
             }
             9 | 10 => {
-                let pool = random.below(self.pools.len() as u64) as usize;
+                let pool = rng.usize(..self.pools.len());
                 self.number += 1;
                 let other = tunnels(self.number);
                 self.pools[pool].tunnels = other;
@@ -311,13 +313,13 @@ impl Azure {
     }
 
     /// Somebody schedules something.
-    pub(super) fn schedule(&mut self, now: Instant, dying: bool, random: &mut Random) {
+    pub(super) fn schedule(&mut self, now: Instant, dying: bool, rng: &mut Rng) {
         use EventKind::{Freeze, Other, Preempt, Reboot, Redeploy, Terminate};
-        let kind = random.of(&[Reboot, Redeploy, Freeze, Other, Preempt, Terminate]);
-        let ahead = 1 + random.below(300);
+        let kind = rng.choice([Reboot, Redeploy, Freeze, Other, Preempt, Terminate]).unwrap();
+        let ahead = 1 + rng.u64(..300);
         self.number += 1;
-        let not_before = (!random.one_in(4)).then(|| self.clock(now) + ahead);
-        let empty = random.one_in(3) || !dying && matches!(kind, Preempt | Terminate);
+        let not_before = (rng.u32(..4) != 0).then(|| self.clock(now) + ahead);
+        let empty = rng.u32(..3) == 0 || !dying && matches!(kind, Preempt | Terminate);
         self.events.push(Scheduled {
             event: event(&format!("E{}", self.number), kind, not_before),
             at: now + S * ahead as u32,
@@ -327,10 +329,10 @@ impl Azure {
     }
 
     /// What happens to the machine in this second.
-    pub(super) fn strikes(&mut self, now: Instant, random: &mut Random) -> Option<EventKind> {
+    pub(super) fn strikes(&mut self, now: Instant, rng: &mut Rng) -> Option<EventKind> {
         self.events.retain(|one| one.gone_at.is_none_or(|at| now < at));
         let due = self.events.iter_mut().find(|one| now >= one.at && one.gone_at.is_none())?;
-        due.gone_at = Some(now + S * random.below(60) as u32);
+        due.gone_at = Some(now + S * rng.u32(..60));
         // Cancelled: it never starts.
         due.event.started = !due.empty;
         (!due.empty).then_some(due.event.kind)

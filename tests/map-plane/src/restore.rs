@@ -3,12 +3,11 @@
 
 use foldhash::{HashMap, HashSet};
 
-use super::node_ports::{is_unspecified, wildcard_of};
 use super::plane::{Book, MapPlane, Use};
 use super::{Backend, Failure, Key, Map, Maps, Master, Slot, Value};
-use crate::address::Address;
-use crate::backend::State;
-use crate::dump::Flags;
+use state::address::{Address, is_unspecified, wildcard_of};
+use state::backend::State;
+use state::dump::Flags;
 
 /// Frontends that have copies.
 const COPIED: [Flags; 2] = [Flags::NODE_PORT, Flags::HOST_PORT];

@@ -1,5 +1,7 @@
 //! Maps that fail now and then, so that every step is seen to be repeatable.
 
+use fastrand::Rng;
+
 use super::{Failure, Key, Map, Maps, Value};
 
 /// Fails each write with a probability, by a seeded sequence. Reads never fail.
@@ -9,14 +11,14 @@ pub struct FaultyMaps<M> {
     pub maps: M,
     /// How many of 1,000 writes fail: 0 to 1,000.
     pub per_mille: u32,
-    seed: u64,
+    rng: Rng,
     failed: u64,
 }
 
 impl<M> FaultyMaps<M> {
     /// Over maps.
     pub fn new(maps: M, per_mille: u32, seed: u64) -> FaultyMaps<M> {
-        FaultyMaps { maps, per_mille, seed, failed: 0 }
+        FaultyMaps { maps, per_mille, rng: Rng::with_seed(seed), failed: 0 }
     }
 
     /// How many writes failed.
@@ -25,20 +27,11 @@ impl<M> FaultyMaps<M> {
     }
 
     fn fail(&mut self, key: &Key) -> Result<(), Failure> {
-        if self.per_mille == 0 || self.draw() % 1000 >= u64::from(self.per_mille) {
+        if self.per_mille == 0 || self.rng.u32(..1000) >= self.per_mille {
             return Ok(());
         }
         self.failed += 1;
         Err(Failure::Failed(format!("the write to {key:?} failed on purpose")))
-    }
-
-    /// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
-    fn draw(&mut self) -> u64 {
-        self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.seed;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
     }
 }
 

@@ -6,8 +6,7 @@ use config::checked::Prefix;
 use foldhash::HashMap;
 
 use super::{Backend, Failure, Key, Map, Maps, Master, Sizes, Slot, Table, Value};
-use crate::address::Address;
-use crate::room::give_back;
+use state::address::Address;
 
 /// Maps in memory, of bounded sizes.
 #[derive(Clone, Debug, Default)]
@@ -135,6 +134,5 @@ impl Maps for MemoryMaps {
 /// Tells whether it was there.
 fn remove<K: Eq + Hash, V>(map: &mut HashMap<K, V>, key: &K) -> bool {
     let was = map.remove(key).is_some();
-    give_back(map);
     was
 }

@@ -20,13 +20,12 @@ use tables::maglev;
 
 use super::plane::{Book, MapPlane, Use};
 use super::{Backend, Failure, Key, Map, Maps, Master, Slot, Table, Value};
-use crate::address::Address;
-use crate::backend::{Instance, State};
-use crate::dump::{Flags, Spread};
-use crate::object::FrontendSpec;
-use crate::plane::Wanted;
-use crate::room::give_back;
 use config::services::Algorithm;
+use state::address::Address;
+use state::backend::{Instance, State};
+use state::dump::{Flags, Spread};
+use state::object::FrontendSpec;
+use state::plane::Wanted;
 
 /// Identifiers of an address's backends in the order of slots.
 type Ids = SmallVec<[u32; 4]>;
@@ -59,7 +58,6 @@ impl<M: Maps> MapPlane<M> {
         match result {
             Ok(()) => {
                 self.services.release(book.id);
-                give_back(&mut self.books);
             }
             Err(_) => {
                 self.books.insert(*address, book);
@@ -321,8 +319,6 @@ impl<M: Maps> MapPlane<M> {
         self.remove(Key::Backend(id))?;
         if let Some(of) = self.uses.remove(&id) {
             self.ids.remove(&of.endpoint);
-            give_back(&mut self.ids);
-            give_back(&mut self.uses);
         }
         self.backends.release(id);
         Ok(())

@@ -9,11 +9,11 @@ use tables::maglev::{DEFAULT_SIZE, Seed};
 
 use super::node_ports::Wildcard;
 use super::{Failure, Key, Map, Maps, Value};
-use crate::address::{Address, Endpoint};
-use crate::backend::State;
-use crate::dump::Record;
 use crate::ids::Identifiers;
-use crate::plane::{Generation, Plane, Refusal, Wanted};
+use state::address::{Address, Endpoint};
+use state::backend::State;
+use state::dump::Record;
+use state::plane::{Generation, Plane, Refusal, Wanted};
 
 /// What a map plane has to know of its appliance.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,17 +1,20 @@
-//! The map model: Cilium's load-balancing maps as one small trait, one row at a time. Each row
-//! becomes visible by itself, so that the order of writes is what keeps new flows off dead backends
-//! (`maps/row.rs`).
+//! A plane for tests and measurements: Cilium's load-balancing maps as one small trait, one row at a
+//! time, in memory and with faults. Each row becomes visible by itself, so that the order of writes
+//! is what keeps new flows off dead backends (`row.rs`). No program of Weir has such a plane: the
+//! region's is checked against it.
+#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 
 use config::checked::Prefix;
 
-use crate::address::{Address, Endpoint};
-use crate::backend::State;
-use crate::dump::{Flags, Spread};
 use crate::ids::Exhausted;
+use state::address::{Address, Endpoint};
+use state::backend::State;
+use state::dump::{Flags, Spread};
 
 mod faulty;
+pub mod ids;
 mod memory;
 mod node_ports;
 mod plane;
@@ -20,7 +23,6 @@ mod row;
 
 pub use faulty::FaultyMaps;
 pub use memory::MemoryMaps;
-pub use node_ports::{is_unspecified, is_wildcard, wildcard_of};
 pub use plane::{MapPlane, Options};
 
 /// Which map.

@@ -4,15 +4,14 @@
 //! never touches the other. Where an address has a frontend of its own at that port, that one is
 //! there and not the copy; when it goes, the copy comes.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use config::checked::Prefix;
 
 use super::{Failure, MapPlane, Maps};
-use crate::address::Address;
-use crate::frontend::Kind;
-use crate::object::FrontendSpec;
-use crate::plane::Wanted;
+use state::address::{Address, wildcard_of};
+use state::frontend::is_wildcard;
+use state::plane::Wanted;
 
 /// A wildcard row and its copies.
 #[derive(Clone, Debug, Default)]
@@ -23,28 +22,9 @@ pub(super) struct Wildcard {
     pub copies: Vec<Address>,
 }
 
-/// Whether a frontend is for all addresses of the appliance.
-pub fn is_wildcard(said: &FrontendSpec) -> bool {
-    matches!(said.kind, Kind::NodePort | Kind::HostPort) && is_unspecified(&said.address)
-}
-
-/// Whether an address is a single one and none: `0.0.0.0` or `::`.
-pub fn is_unspecified(address: &Address) -> bool {
-    address.prefix.is_single() && address.prefix.addr.is_unspecified()
-}
-
 /// The same for one address.
 fn at(address: &Address, addr: IpAddr) -> Address {
     Address { prefix: Prefix { addr, len: address.prefix.len }, ..*address }
-}
-
-/// Where the wildcard of an address would be; none for networks.
-pub fn wildcard_of(address: &Address) -> Option<Address> {
-    let addr = match address.prefix.addr {
-        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-    };
-    address.prefix.is_single().then(|| at(address, addr))
 }
 
 impl<M: Maps> MapPlane<M> {

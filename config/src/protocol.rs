@@ -1,0 +1,30 @@
+//! IP protocols as files and objects write them.
+
+use std::borrow::Cow;
+
+/// A protocol's number by its name or number; `any` is 0. The tables keep 255 for
+/// themselves.
+pub fn number(text: &str) -> Option<u8> {
+    match text {
+        "any" => Some(0),
+        "icmp" => Some(1),
+        "tcp" => Some(6),
+        "udp" => Some(17),
+        "icmpv6" => Some(58),
+        "sctp" => Some(132),
+        number => number.parse().ok().filter(|number| (1..255).contains(number)),
+    }
+}
+
+/// The reverse.
+pub fn name(number: u8) -> Cow<'static, str> {
+    match number {
+        0 => "any".into(),
+        1 => "icmp".into(),
+        6 => "tcp".into(),
+        17 => "udp".into(),
+        58 => "icmpv6".into(),
+        132 => "sctp".into(),
+        number => number.to_string().into(),
+    }
+}

@@ -1,0 +1,74 @@
+//! Times as RFC 3339 writes them, in objects and annotations.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use time::format_description::well_known::Rfc3339;
+use time::{OffsetDateTime, PrimitiveDateTime};
+
+/// Parses a time of 1970 or later, with `Z` or an offset: `2026-11-22T08:00:00+02:00`. Date and
+/// time are separated by `T`, `t` or a space.
+pub fn parse(text: &str) -> Option<SystemTime> {
+    // The library takes any byte as the separator.
+    if !matches!(text.as_bytes().get(10), Some(b'T' | b't' | b' ')) {
+        return None;
+    }
+    let time = SystemTime::from(OffsetDateTime::parse(text, &Rfc3339).ok()?);
+    (time >= UNIX_EPOCH).then_some(time)
+}
+
+/// Formats a time in UTC, to the nanosecond: `2026-11-22T08:00:00.25Z`. Times before 1970 become
+/// the first moment of 1970, times after 9999 the last moment of 9999.
+pub fn format(time: SystemTime) -> String {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let time = OffsetDateTime::from_unix_timestamp_nanos(since.as_nanos() as i128)
+        .unwrap_or(PrimitiveDateTime::MAX.assume_utc());
+    time.format(&Rfc3339).expect("RFC 3339 has the years 1970 to 9999")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn times_are_read_as_they_are_written(
+            seconds in 0..253_402_300_799_u64,
+            nanos in 0..1_000_000_000_u32,
+        ) {
+            let time = UNIX_EPOCH + Duration::new(seconds, nanos);
+            prop_assert_eq!(parse(&format(time)), Some(time));
+        }
+
+        #[test]
+        fn no_time_panics(text in "[0-9]{0,5}-[0-9]{0,3}-[0-9]{0,3}T[0-9:.]{0,20}Z") {
+            let _ = parse(&text);
+        }
+    }
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_709_164_800, "2024-02-29T00:00:00Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+            (1_795_000_000, "2026-11-18T11:06:40Z"),
+        ] {
+            assert_eq!(format(UNIX_EPOCH + Duration::from_secs(seconds)), text);
+        }
+        assert_eq!(parse("2026-13-01T00:00:00Z"), None);
+        assert_eq!(parse("2026-02-31T00:00:00Z"), None);
+    }
+
+    #[test]
+    fn times_after_the_year_9999_and_before_1970_are_the_nearest_that_can_be_written() {
+        let after = UNIX_EPOCH + Duration::from_secs(253_402_300_800);
+        assert_eq!(format(after), "9999-12-31T23:59:59.999999999Z");
+        assert_eq!(format(UNIX_EPOCH + Duration::from_secs(i64::MAX as u64)), format(after));
+        assert_eq!(format(UNIX_EPOCH - Duration::from_secs(1)), "1970-01-01T00:00:00Z");
+    }
+}

@@ -1,0 +1,159 @@
+//! Waiting in tests, on the machine's clock: a condition is polled until it holds. A test that
+//! waits in vain says what it waited for, how long, and what it found last.
+//!
+//! ```
+//! use patience::{eventually, met};
+//! let mut polls = 0;
+//! eventually("the third poll", || {
+//!     polls += 1;
+//!     met(polls == 3, || format!("poll {polls}"))
+//! });
+//! ```
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// How long tests wait unless they say otherwise: the machine may be busy with other tests.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The pause between two polls: a hundredth of the wait so far, within these bounds. So the moment
+/// at which a condition came true is known to 1 %, and long waits leave the machine to others.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// A condition that did not hold in time.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TooLate {
+    /// What was waited for.
+    pub what: String,
+    /// For how long.
+    pub waited: Duration,
+    /// What the last poll found instead.
+    pub found: String,
+}
+
+impl fmt::Display for TooLate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TooLate { what, waited, found } = self;
+        write!(f, "waited {waited:.1?} for {what}; last found: {found}")
+    }
+}
+
+impl std::error::Error for TooLate {}
+
+/// The result of one poll of a condition that has no value: whether it holds, or what was found
+/// instead.
+pub fn met(holds: bool, found: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(found()) }
+}
+
+/// Polls until `look` returns a value, at least once; its errors are what it found instead.
+pub fn poll<T>(
+    what: &str,
+    patience: Duration,
+    mut look: impl FnMut() -> Result<T, String>,
+) -> Result<T, TooLate> {
+    let wait = Wait { what, patience, begun: Instant::now() };
+    loop {
+        match look() {
+            Ok(value) => return Ok(value),
+            Err(found) => std::thread::sleep(wait.pause(found)?),
+        }
+    }
+}
+
+/// Polls for [`PATIENCE`], and panics after it.
+#[track_caller]
+pub fn eventually<T>(what: &str, look: impl FnMut() -> Result<T, String>) -> T {
+    eventually_within(PATIENCE, what, look)
+}
+
+/// Polls for so long, and panics after it.
+#[track_caller]
+#[expect(clippy::panic, reason = "a test that waits in vain fails")]
+pub fn eventually_within<T>(
+    patience: Duration,
+    what: &str,
+    look: impl FnMut() -> Result<T, String>,
+) -> T {
+    match poll(what, patience, look) {
+        Ok(value) => value,
+        Err(late) => panic!("{late}"),
+    }
+}
+
+/// Polls for [`PATIENCE`] in a task, which lets others run between two polls; panics after it.
+#[expect(clippy::panic, reason = "a test that waits in vain fails")]
+pub async fn eventually_async<T>(
+    what: &str,
+    mut look: impl AsyncFnMut() -> Result<T, String>,
+) -> T {
+    let wait = Wait { what, patience: PATIENCE, begun: Instant::now() };
+    loop {
+        let found = match look().await {
+            Ok(value) => return value,
+            Err(found) => found,
+        };
+        match wait.pause(found) {
+            Ok(pause) => tokio::time::sleep(pause).await,
+            Err(late) => panic!("{late}"),
+        }
+    }
+}
+
+struct Wait<'a> {
+    what: &'a str,
+    patience: Duration,
+    begun: Instant,
+}
+
+impl Wait<'_> {
+    /// How long to pause after a poll that found this, if there is time for another.
+    fn pause(&self, found: String) -> Result<Duration, TooLate> {
+        let waited = self.begun.elapsed();
+        if waited <= self.patience {
+            return Ok((waited / 100).clamp(SHORTEST_PAUSE, LONGEST_PAUSE));
+        }
+        Err(TooLate { what: self.what.to_owned(), waited, found })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_that_comes_ends_the_wait() {
+        let mut polls = 0;
+        let third = poll("the third poll", PATIENCE, || {
+            polls += 1;
+            if polls == 3 { Ok(polls) } else { Err(polls.to_string()) }
+        });
+        assert_eq!(third, Ok(3));
+    }
+
+    #[test]
+    fn a_wait_in_vain_says_what_for_and_what_was_found_last() {
+        let mut polls = 0;
+        let late = poll("rain", LONGEST_PAUSE, || -> Result<(), String> {
+            polls += 1;
+            Err(format!("sun {polls}"))
+        });
+        let late = late.unwrap_err();
+        assert_eq!((late.what.as_str(), late.found), ("rain", format!("sun {polls}")));
+        assert!(polls > 1 && late.waited > LONGEST_PAUSE);
+    }
+
+    #[tokio::test]
+    async fn a_task_waits_while_others_run() {
+        let (sender, mut receiver) = tokio::sync::oneshot::channel();
+        let task = tokio::spawn(async move { sender.send(7) });
+        let seven = eventually_async("a message", async || {
+            receiver.try_recv().map_err(|error| error.to_string())
+        });
+        assert_eq!(seven.await, 7);
+        task.await.unwrap().unwrap();
+    }
+}
