@@ -9,8 +9,8 @@ use super::{
     Backend, BackendState, BackendTunnel, Frontend, FrontendKind, Mode, NatPolicy, Service,
     Services, TunnelKind,
 };
-use crate::checked::check::table_size;
-use crate::checked::door::Door;
+use crate::check::door::Door;
+use crate::check::table_size;
 use crate::checked::{ArmName, Config, Reserved};
 use crate::error::ConfigError;
 use crate::layers::Merged;

@@ -2,7 +2,7 @@
 
 use super::file::{self, Mode};
 use super::{HealthCheck, NatPolicy, Policy, RangesPolicy, TrafficPolicy};
-use crate::checked::door::Door;
+use crate::check::door::Door;
 
 pub(super) fn policy(door: &mut Door, key: &str, file: &file::Service) -> Policy {
     let at = |field: &str| format!("{key}.{field}");
