@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::peer::tests::pipe::Dice;
 use crate::peer::tests::table;
-use crate::wire::update::Context;
+use crate::wire::Context;
 use crate::wire::{EXTENDED_MESSAGE, Framer, Kind, MESSAGE, Message};
 
 fn speaking() -> Speaking {

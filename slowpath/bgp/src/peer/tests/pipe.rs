@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::*;
-use crate::wire::update::Context;
+use crate::wire::Context;
 
 /// Numbers that look random and are the same for the same seed.
 pub(crate) struct Dice(pub u64);
