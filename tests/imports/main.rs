@@ -111,7 +111,7 @@ fn graph(sources: &[(&str, &str)]) -> Graph {
 #[test]
 fn names_are_resolved_to_the_file_that_defines_them() {
     let graph = graph(&[
-        ("src/lib.rs", "mod a; mod b; #[path = \"elsewhere/c.rs\"] mod c; mod d; mod e;"),
+        ("src/lib.rs", "mod a; mod b; #[path = \"elsewhere/c.rs\"] mod c; mod d; mod e; mod f;"),
         ("src/a.rs", "mod x; mod y; pub use x::X; pub struct A; pub mod inline { pub fn f() {} }"),
         ("src/a/x.rs", "pub struct X; pub fn x() {}"),
         ("src/a/y/mod.rs", "use super::{X as Other, A}; use self::z::Z; mod z;"),
@@ -125,16 +125,19 @@ fn names_are_resolved_to_the_file_that_defines_them() {
             "use crate::a::*; #[serde(with = \"crate::d::text\")] struct E(X); \
                       fn e() { println!(\"{}\", crate::b::shown()) }",
         ),
+        ("src/f.rs", "mod g; pub use g::{G, H}; fn f(g: G) -> u8 { g.H }"),
+        ("src/f/g.rs", "pub struct G; pub struct H;"),
     ]);
     let files: Vec<_> = graph.files().map(|file| file.display().to_string()).collect();
-    assert_eq!(files.len(), 10, "{files:?}");
+    assert_eq!(files.len(), 12, "{files:?}");
     // Through the parent's re-export, and under another name.
     assert_eq!(graph.names("src/a/y/mod.rs", "src/a/x.rs"), ["X"]);
     assert_eq!(graph.names("src/a/y/mod.rs", "src/a.rs"), ["A"]);
     assert_eq!(graph.names("src/a/y/mod.rs", "src/a/y/z.rs"), ["Z"]);
     assert_eq!(graph.names("src/a/y/z.rs", "src/a.rs"), ["A"]);
-    // A re-export that the file itself does not use ties it to nothing.
+    // A re-export ties a file to what it uses itself, and to nothing else.
     assert_eq!(graph.names("src/a.rs", "src/a/x.rs"), [""; 0]);
+    assert_eq!(graph.names("src/f.rs", "src/f/g.rs"), ["G"]);
     // Through an imported module, and in an inline one.
     assert_eq!(graph.names("src/b.rs", "src/a/x.rs"), ["X"]);
     assert_eq!(graph.names("src/b.rs", "src/a.rs"), ["A", "f"]);
