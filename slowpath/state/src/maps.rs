@@ -17,11 +17,12 @@ mod node_ports;
 mod plane;
 mod restore;
 mod row;
+mod wildcard;
 
 pub use faulty::FaultyMaps;
 pub use memory::MemoryMaps;
-pub use node_ports::{is_unspecified, is_wildcard, wildcard_of};
 pub use plane::{MapPlane, Options};
+pub use wildcard::{is_unspecified, is_wildcard, wildcard_of};
 
 /// Which map.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -4,47 +4,13 @@
 //! never touches the other. Where an address has a frontend of its own at that port, that one is
 //! there and not the copy; when it goes, the copy comes.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
-use config::checked::Prefix;
-
-use super::{Failure, MapPlane, Maps};
+use super::plane::MapPlane;
+use super::wildcard::{at, is_wildcard, wildcard_of};
+use super::{Failure, Maps};
 use crate::address::Address;
-use crate::frontend::{Kind, Said};
 use crate::plane::Wanted;
-
-/// A wildcard row and its copies.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Wildcard {
-    /// As it was said last; none after a restart until it is.
-    pub wanted: Option<Wanted>,
-    /// Addresses of copies that may be there.
-    pub copies: Vec<Address>,
-}
-
-/// Whether a frontend is for all addresses of the appliance.
-pub fn is_wildcard(said: &Said) -> bool {
-    matches!(said.kind, Kind::NodePort | Kind::HostPort) && is_unspecified(&said.address)
-}
-
-/// Whether an address is a single one and none: `0.0.0.0` or `::`.
-pub fn is_unspecified(address: &Address) -> bool {
-    address.prefix.is_single() && address.prefix.addr.is_unspecified()
-}
-
-/// The same for one address.
-fn at(address: &Address, addr: IpAddr) -> Address {
-    Address { prefix: Prefix { addr, len: address.prefix.len }, ..*address }
-}
-
-/// Where the wildcard of an address would be; none for networks.
-pub fn wildcard_of(address: &Address) -> Option<Address> {
-    let addr = match address.prefix.addr {
-        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-    };
-    address.prefix.is_single().then(|| at(address, addr))
-}
 
 impl<M: Maps> MapPlane<M> {
     /// Writes what a row says, with its copies.

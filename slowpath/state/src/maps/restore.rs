@@ -3,8 +3,8 @@
 
 use foldhash::{HashMap, HashSet};
 
-use super::node_ports::{is_unspecified, wildcard_of};
 use super::plane::{Book, MapPlane, Use};
+use super::wildcard::{is_unspecified, wildcard_of};
 use super::{Backend, Failure, Key, Map, Maps, Master, Slot, Value};
 use crate::address::Address;
 use crate::backend::State;

@@ -8,8 +8,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use super::service::is_default;
-use super::{Described, Refusal, text};
+use super::described::{Described, is_default};
+use super::refusal::Refusal;
+use super::text;
 use crate::address::Endpoint;
 use crate::backend::{Place, State};
 use crate::name::Name;

@@ -8,7 +8,9 @@ use config::services::{FailedTcp, FailedUdp, HealthCheck, Mode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{Described, Refusal, text};
+use super::described::{Described, is_default};
+use super::refusal::Refusal;
+use super::text;
 use crate::address::{Address, Reach};
 use crate::frontend::{Kind, Said};
 use crate::service::{
@@ -92,10 +94,6 @@ pub struct ServiceSpec {
     #[serde(with = "frontends")]
     #[schemars(with = "Vec<Frontend>")]
     pub frontends: Vec<Said>,
-}
-
-pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
 }
 
 impl Described for ServiceSpec {

@@ -6,9 +6,10 @@ use std::hash::{Hash, Hasher};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{AddressKind, within};
+use super::address_kind::AddressKind;
+use super::bounds::within;
 use crate::object::Refusal;
-use crate::object::service::is_default;
+use crate::object::described::is_default;
 
 /// Communities that have names, the first name of a number being Cilium's.
 const WELL_KNOWN: [(&str, u32); 15] = [

@@ -3,9 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::within;
+use super::bounds::within;
 use crate::object::Refusal;
-use crate::object::service::is_default;
+use crate::object::described::is_default;
 
 /// Bidirectional forwarding detection (RFC 5880): whether the way to the neighbor is watched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]

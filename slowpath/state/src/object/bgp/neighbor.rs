@@ -7,9 +7,11 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{BfdSpec, PathAttributes, within};
+use super::attributes::PathAttributes;
+use super::bfd::BfdSpec;
+use super::bounds::within;
 use crate::object::Refusal;
-use crate::object::service::is_default;
+use crate::object::described::is_default;
 
 /// The port of BGP.
 const PORT: u16 = 179;

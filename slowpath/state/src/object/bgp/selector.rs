@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::object::Refusal;
-use crate::object::service::is_default;
+use crate::object::described::is_default;
 
 /// Everything in it has to hold; an empty one selects all.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
