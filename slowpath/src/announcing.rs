@@ -9,6 +9,7 @@
 
 mod around;
 mod conditions;
+pub(crate) mod desk;
 mod routes;
 
 use std::io;
@@ -17,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use announce::announcer::{Announcer, DrainFirst, Settings, keys};
-use announce::controller::{Controller, Counts, OnConflict, Signal};
+use announce::controller::{Controller, OnConflict, Signal};
 use announce::routers::Leave;
 use announce::routes::NoBackends;
 use announce::secrets::Files;
@@ -29,18 +30,8 @@ use tokio::sync::{mpsc, oneshot};
 use crate::desired::Store;
 use crate::live::Live;
 use around::Around;
+pub use desk::Desk;
 pub use routes::documents;
-
-/// What is known of routers, for those who ask. Cheap to copy.
-#[derive(Clone)]
-pub struct Desk {
-    /// Policies as they are carried out.
-    pub announcer: Arc<Mutex<Announcer<Sockets>>>,
-    /// What is counted of the control loop's rounds.
-    pub counts: Arc<Mutex<Counts>>,
-    /// Sessions and BFD as they are: for this nobody waits for a round's end.
-    pub sockets: Sockets,
-}
 
 /// How BGP is ended.
 pub struct Farewell {

@@ -9,7 +9,6 @@ use std::time::{Instant, SystemTime};
 use announce::controller::{Look, ReconcileError, World};
 use announce::select;
 use announce::snapshot::{Acknowledged, ControlPlaneState, Plane};
-use state::object::Object;
 use state::service::Pairs;
 use state::store::Order;
 
@@ -113,9 +112,4 @@ impl World for Around {
             }
         });
     }
-}
-
-/// Whether a policy is to be looked at.
-pub(super) fn is_there(object: &Object) -> bool {
-    object.life().deletion.is_none()
 }
