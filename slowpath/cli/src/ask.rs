@@ -156,3 +156,22 @@ pub fn send(socket: &Path, request: &Request<'_>) -> Result<Answer, AskError> {
         Err(_) => Err(AskError::Strange(format!("{} {body}", line.trim()))),
     }
 }
+
+/// A document, or why there is none.
+pub fn get<T: DeserializeOwned>(socket: &Path, path: &str) -> Result<T, String> {
+    document(socket, path).map_err(|e| e.to_string())
+}
+
+/// Percent-encodes all but letters, digits and the harmless marks (RFC 3986 2.3).
+pub fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                escaped.push(char::from(byte));
+            }
+            _ => escaped.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    escaped
+}
