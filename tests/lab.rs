@@ -20,6 +20,7 @@ pub mod folder;
 pub mod gateway;
 pub mod journey;
 pub mod netns;
+mod plane;
 pub mod prefix;
 pub mod process;
 pub mod server;

@@ -7,9 +7,8 @@ mod arms;
 mod aws;
 mod azure;
 mod bgp;
-pub(crate) mod check;
-pub(crate) mod door;
 mod endpoints;
+mod fastpath;
 mod gateways;
 mod live;
 pub(crate) mod machine;
@@ -19,10 +18,10 @@ mod private_link;
 mod probing;
 mod reserved;
 mod sources;
+mod unforwarded;
 
-pub use crate::file::VxlanEnd;
 pub use api::{Api, Tls};
-pub use arms::ArmName;
+pub use arms::{Arm, ArmName, Device, Nat, NatAddress};
 pub use aws::{Aws, AwsMode, AwsRoles, AwsUse, GroupBy, Lifecycle, OnLost};
 pub use azure::{
     Azure, AzureCredential, AzureEndpoints, AzureLife, AzurePool, Balancer, MadeBy, Preboot,
@@ -30,7 +29,10 @@ pub use azure::{
 };
 pub use bgp::{Bgp, BgpNoBackends, BgpOnConflict};
 pub use endpoints::{Control, Health, Metrics};
-pub use gateways::{Gateway, GatewayKind, Side, Tunnel, Wire};
+pub use fastpath::{
+    BUFFER_OVERHEAD, CACHED_BUFFERS, DESCRIPTOR_BYTES, EAL_OWN_MIB, Fastpath, Idle, MAX_BURST,
+};
+pub use gateways::{Gateway, GatewayKind, Side, Tunnel, VxlanEnd, Wire};
 pub use live::{Fixed, Restart};
 pub use plane::{Attach, Plane, ROUTES, RULES_OF_PROXIES};
 pub use prefix::{Interface, Prefix, mask};
@@ -38,13 +40,10 @@ pub use private_link::{PrivateLink, PrivateLinkOwner};
 pub use probing::Probing;
 pub use reserved::{MAX_LOCAL_PORTS, Reserved, ReservedPort};
 pub use sources::{OnExpiry, SourceOf};
+pub use unforwarded::{NoService, TooBig};
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::path::PathBuf;
-
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 /// The whole configuration, checked.
 #[derive(Clone, PartialEq, Debug)]
@@ -160,66 +159,8 @@ impl Config {
     }
 }
 
-/// `[fastpath]`.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Fastpath {
-    /// CPUs that poll, ascending, at least one, at most 64; `main_core` among them only if idle
-    /// lcores sleep or yield.
-    pub lcores: Vec<u16>,
-    /// CPU of DPDK's main lcore and of the control thread.
-    pub main_core: u16,
-    /// False: EAL runs with `--no-huge`.
-    pub hugepages: bool,
-    /// Memory that EAL takes at start (`-m`), MiB; enough for the buffers (checked).
-    pub memory_mib: u32,
-    /// Packet buffers in the pool.
-    pub buffers: u32,
-    /// Bytes of one buffer's room, headroom included; at most 65,535.
-    pub buffer_bytes: u16,
-    /// What an lcore does when a poll found nothing.
-    pub idle: Idle,
-    /// Packets per poll, 1..=[`MAX_BURST`].
-    pub burst: u16,
-    /// Further EAL arguments, as typed.
-    pub eal: Vec<String>,
-    /// Where XDP programs run.
-    pub attach: Attach,
-}
-
-/// Packets that a burst has room for: the most that a poll may ask for.
-pub const MAX_BURST: u16 = 64;
 /// What both parts of [`Region::unconfirmed_percent`] may be together.
 pub const MAX_UNCONFIRMED_PERCENT: u32 = 75;
-/// Bytes that a buffer takes beside its room: the mempool's header (64), the mbuf (128), and what
-/// DPDK adds to spread the buffers over the memory channels.
-pub const BUFFER_OVERHEAD: u64 = 256;
-/// Buffers that a pool's cache of one lcore may hold back.
-pub const CACHED_BUFFERS: u64 = 512;
-/// Bytes of one descriptor with the driver's note about it, generously.
-pub const DESCRIPTOR_BYTES: u64 = 128;
-/// MiB that EAL and the drivers take for themselves.
-pub const EAL_OWN_MIB: u64 = 24;
-
-impl Fastpath {
-    /// Bytes of the buffer pool.
-    pub fn pool_bytes(&self) -> u64 {
-        u64::from(self.buffers) * (u64::from(self.buffer_bytes) + BUFFER_OVERHEAD)
-    }
-}
-
-/// What an lcore does when a poll found nothing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Idle {
-    /// Polls again.
-    Spin,
-    /// Gives the CPU away first (`sched_yield`). The thread stays runnable, so that the kernel's
-    /// workers get little of a CPU on which it polls.
-    Yield,
-    /// Sleeps for some 50 µs after 64 polls in a row that found nothing: for machines that share
-    /// their CPUs, the lab.
-    Sleep,
-}
 
 /// The group that has the region unless the configuration names another.
 pub const DATA_GROUP: &str = "weir-data";
@@ -265,96 +206,6 @@ pub struct Region {
     pub ring_slots: u32,
 }
 
-/// The NIC of an arm.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Device {
-    /// A PCI address `0000:00:06.0`, bound to vfio-pci (or a bifurcated driver); `-a`.
-    Pci(String),
-    /// A DPDK virtual device with its arguments, `net_af_packet0,iface=veth0`; `--vdev`.
-    Vdev(String),
-    /// An interface of the kernel's, for plane xdp alone.
-    Interface(String),
-}
-
-impl Device {
-    /// As it was written, which is what EAL takes.
-    pub fn as_str(&self) -> &str {
-        let (Device::Pci(text) | Device::Vdev(text) | Device::Interface(text)) = self;
-        text
-    }
-
-    /// The kernel's interface that it stands on, where that is written.
-    pub fn interface(&self) -> Option<&str> {
-        match self {
-            Device::Pci(_) => None,
-            Device::Vdev(text) => text.split(',').find_map(|part| part.strip_prefix("iface=")),
-            Device::Interface(name) => Some(name),
-        }
-    }
-
-    /// The name by which DPDK knows the port: the PCI address, or what precedes the first comma.
-    pub fn port_name(&self) -> &str {
-        self.as_str().split(',').next().unwrap_or_default()
-    }
-}
-
-/// `[ingress]`, `[egress]`.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Arm {
-    /// The NIC or virtual device.
-    pub device: Device,
-    /// Our addresses on it, at least one; 16 at most over both arms.
-    pub addresses: Vec<Interface>,
-    /// Routers for a default route by this arm, at most one per family, each on link.
-    pub gateways: Vec<IpAddr>,
-    /// IPv4 network from which outer sources of IPIP are drawn; none where the arm's address is
-    /// the only one.
-    pub ipip_sources: Option<Prefix>,
-    /// Largest IP packet on the wire, outer headers included, bytes: 1280..=9600.
-    pub mtu: u16,
-    /// Receive queues, 1..=number of lcores. (Transmit queues: one per lcore.)
-    pub queues: u16,
-    /// Descriptors of each receive queue, a power of two.
-    pub rx_descriptors: u16,
-    /// Descriptors of each transmit queue, a power of two.
-    pub tx_descriptors: u16,
-    /// Name of the kernel exception port (TAP), at most 15 bytes.
-    pub tap: String,
-}
-
-impl Arm {
-    /// Descriptors of all its receive queues and of a transmit queue per lcore.
-    pub fn descriptors(&self, lcores: u64) -> u64 {
-        u64::from(self.queues) * u64::from(self.rx_descriptors)
-            + lcores * u64::from(self.tx_descriptors)
-    }
-
-    /// The first address of a family, if it has one.
-    pub fn address(&self, v6: bool) -> Option<IpAddr> {
-        self.addresses.iter().map(|i| i.addr).find(|a| a.is_ipv6() == v6)
-    }
-}
-
-/// `[nat]`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Nat {
-    /// Source addresses, at most 8; empty means that no service may use mode nat.
-    pub addresses: Vec<NatAddress>,
-    /// First source port.
-    pub first_port: u16,
-    /// Last source port.
-    pub last_port: u16,
-}
-
-/// An address that NAT uses as a source.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NatAddress {
-    /// The address.
-    pub addr: IpAddr,
-    /// The arm by whose network it is reached.
-    pub arm: ArmName,
-}
-
 /// `[flows]`: idle times in seconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flows {
@@ -377,30 +228,6 @@ pub struct Flows {
     pub nat_new_per_s: Option<u32>,
     /// The same of flows by tunnel or direct return, above which they get no entry.
     pub tunnel_new_per_s: u32,
-}
-
-/// What becomes of a packet that is for no service.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[repr(u8)]
-pub enum NoService {
-    /// Back to the gateway, untouched (gateways only).
-    Return = 0,
-    /// Dropped as `no-service`.
-    Drop = 1,
-    /// To this machine's kernel.
-    Punt = 2,
-}
-
-/// What becomes of a packet that is too big for its way.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum TooBig {
-    /// Dropped, counted, and answered with ICMP frag-needed or packet-too-big.
-    #[default]
-    Reply,
-    /// Dropped and counted.
-    Drop,
 }
 
 /// `[icmp]`, per second and lcore; 0 for no limit.

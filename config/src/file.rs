@@ -14,6 +14,7 @@ mod azure;
 mod bgp;
 mod defaults;
 mod endpoints;
+mod list;
 mod private_link;
 
 pub use aws::Aws;
@@ -22,7 +23,8 @@ pub use bgp::Bgp;
 pub use endpoints::{Api, Control, Health, Metrics};
 pub use private_link::PrivateLink;
 
-use crate::checked::{Attach, GatewayKind, Idle, NoService, OnExpiry, Plane, TooBig};
+use crate::checked::{Attach, GatewayKind, Idle, NoService, OnExpiry, Plane, TooBig, VxlanEnd};
+use list::one_or_many;
 
 /// The appliance itself.
 #[derive(Deserialize, Serialize, JsonSchema)]
@@ -409,18 +411,6 @@ pub struct Gateway {
     pub outer_checksum: bool,
 }
 
-/// One of Azure's two tunnels.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct VxlanEnd {
-    /// Outer UDP destination port.
-    #[schemars(range(min = 1))]
-    pub port: u16,
-    /// VXLAN network identifier.
-    #[schemars(range(min = 0, max = 16777215))]
-    pub vni: u32,
-}
-
 /// Tables.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -439,35 +429,4 @@ pub struct Tables {
 
 fn returns() -> NoService {
     NoService::Return
-}
-
-/// Takes a string where a list of strings is meant, because one address is the usual case.
-pub(crate) fn one_or_many<'de, D>(from: D) -> Result<Vec<String>, D::Error>
-where
-    D: serde::Deserializer<'de>,
-{
-    struct OneOrMany;
-    impl<'de> serde::de::Visitor<'de> for OneOrMany {
-        type Value = Vec<String>;
-
-        fn expecting(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-            f.write_str("a string or a list of strings")
-        }
-
-        fn visit_str<E>(self, one: &str) -> Result<Vec<String>, E> {
-            Ok(vec![one.to_owned()])
-        }
-
-        fn visit_seq<A: serde::de::SeqAccess<'de>>(
-            self,
-            mut many: A,
-        ) -> Result<Vec<String>, A::Error> {
-            let mut list = Vec::new();
-            while let Some(one) = many.next_element()? {
-                list.push(one);
-            }
-            Ok(list)
-        }
-    }
-    from.deserialize_any(OneOrMany)
 }

@@ -3,6 +3,7 @@
 //! Defaults, then the file, then `WEIR_` variables, then `--set`; later ones win, key by key, and
 //! a list replaces a list. Keys are dotted paths with list indices in them: `gateway.0.sources`.
 
+mod key;
 mod written;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ use serde_json::Value as Json;
 
 use crate::error::{ConfigError, Problem};
 
+pub(crate) use key::{join, spoken};
 pub(crate) use written::Written;
 
 /// One layer: its name is how errors and reports call it.
@@ -32,24 +34,6 @@ impl Provider for Layer {
     fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
         Ok(Profile::Default.collect(self.dict.clone()))
     }
-}
-
-/// The path of `key` below `at`.
-pub(crate) fn join(at: &str, key: &str) -> String {
-    if at.is_empty() { key.to_owned() } else { format!("{at}.{key}") }
-}
-
-/// `gateway.0.sources` as people write it: `gateway[0].sources`.
-pub(crate) fn spoken(path: &str) -> String {
-    let mut out = String::new();
-    for part in path.split('.') {
-        if part.bytes().all(|b| b.is_ascii_digit()) && !part.is_empty() {
-            out += &format!("[{part}]");
-        } else {
-            out = join(&out, part);
-        }
-    }
-    out
 }
 
 /// A value for a line of text: the beginning of a long one.

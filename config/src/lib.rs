@@ -1,10 +1,12 @@
 //! What the operator writes, checked: layers, two types, and errors that say what to type.
 //!
-//! `file.rs` is the configuration as written, `checked.rs` as needed; `services/` has the same two
-//! for the services file. Everything past this crate sees the checked types only.
+//! `file.rs` is the configuration as written, `checked.rs` as needed, `check.rs` makes the one of
+//! the other; `services/` has the same for the services file. Everything past this crate sees the
+//! checked types only.
 
 #![forbid(unsafe_code)]
 
+mod check;
 pub mod checked;
 mod environment;
 mod error;
@@ -46,7 +48,7 @@ pub fn load(file: Option<&Path>, sets: &[String]) -> Result<Config, ConfigError>
     }
     let sections = schema["properties"].as_object().into_iter().flat_map(|p| p.keys().cloned());
     let merged = Merged::new(defaults(), file, Some(sections.collect()), sets)?;
-    let mut config = checked::check::check(&merged)?;
+    let mut config = check::check(&merged)?;
     seed::find(&mut config)?;
     config.warnings.extend(checked::machine::warnings(&config, Path::new("/")));
     config.warnings.extend(secrets::exposed(&config));
@@ -65,7 +67,7 @@ pub fn load_to_run(file: Option<&Path>, sets: &[String]) -> Result<Config, Confi
 /// The configuration that `text` makes over the defaults, independent of environment and machine.
 pub fn from_toml(text: &str) -> Result<Config, ConfigError> {
     let file = Written::parse("weir.toml", text.to_owned())?;
-    checked::check::check(&Merged::new(defaults(), Some(file), None, &[])?)
+    check::check(&Merged::new(defaults(), Some(file), None, &[])?)
 }
 
 /// The services file, checked against itself and `config`.

@@ -2,69 +2,29 @@
 #![expect(unsafe_code, reason = "calls DPDK")]
 
 use crate::dpdk_sys as sys;
-use crate::eal::{Eal, Errno, Running};
-use crate::mempool::Mempool;
+use crate::eal::Eal;
 use crate::queue::{RxQueue, TxQueue};
 use std::ffi::{CStr, CString, c_char};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 pub mod counters;
 mod error;
+pub(crate) mod open;
 mod setup;
 
 pub use counters::PortCounters;
 pub use error::PortError;
+pub use setup::PortOptions;
 
-const PORTS: usize = sys::RTE_MAX_ETHPORTS as usize;
-
-/// Which ports have an owner in this process.
-static OWNED: [AtomicBool; PORTS] = [const { AtomicBool::new(false) }; PORTS];
+use open::{Open, PORTS};
+use setup::Setup;
 
 /// One port, owned. Stopped and closed when it and its queues are dropped.
 #[derive(Debug)]
 pub struct Port {
     open: Arc<Open>,
     setup: Setup,
-}
-
-/// What keeps a port open; its queues hold it too.
-#[derive(Debug)]
-pub(crate) struct Open {
-    id: u16,
-    name: String,
-    started: AtomicBool,
-    _eal: Arc<Running>,
-}
-
-/// How the port was set up last.
-#[derive(Clone, Copy, Debug, Default)]
-struct Setup {
-    rx_queues: u16,
-    tx_queues: u16,
-    chains: bool,
-    /// The MTU, where the driver itself does not know the one in force.
-    interface_mtu: Option<u16>,
-}
-
-/// How to set up a port.
-#[derive(Clone, Debug)]
-pub struct PortOptions<'a> {
-    /// Receive queues, 1 or more.
-    pub rx_queues: u16,
-    /// Transmit queues, 1 or more.
-    pub tx_queues: u16,
-    /// Descriptors of a receive queue; the driver may round.
-    pub rx_ring: u16,
-    /// Descriptors of a transmit queue; the driver may round.
-    pub tx_ring: u16,
-    /// Bytes of an IP packet that the port takes in one frame (Ethernet header not counted), or
-    /// none to leave it to the driver.
-    pub mtu: Option<u16>,
-    /// Spread flows over the receive queues by their hash, where the NIC can.
-    pub rss: bool,
-    /// Where received packets are put.
-    pub pool: &'a Mempool,
 }
 
 /// The queues of a started port, each of them once.
@@ -91,11 +51,7 @@ impl Port {
         if status != 0 {
             return Err(unknown());
         }
-        if OWNED[usize::from(id)].swap(true, Ordering::AcqRel) {
-            return Err(PortError::Taken(name.to_string()));
-        }
-        let started = AtomicBool::new(false);
-        let open = Open { id, name: name.to_string(), started, _eal: eal.share() };
+        let open = Open::claim(eal, id, name)?;
         Ok(Port { open: Arc::new(open), setup: Setup::default() })
     }
 
@@ -130,7 +86,7 @@ impl Port {
         if self.is_started() {
             return Err(self.order("started: stop it before it is set up anew"));
         }
-        self.setup = setup::configure(self, options)?;
+        self.setup = setup::configure(&self.open, options)?;
         Ok(())
     }
 
@@ -183,12 +139,12 @@ impl Port {
 
     /// DPDK's number of the port.
     pub fn id(&self) -> u16 {
-        self.open.id
+        self.open.id()
     }
 
     /// The name that it was found by.
     pub fn name(&self) -> &str {
-        &self.open.name
+        self.open.name()
     }
 
     /// Its MAC address.
@@ -242,9 +198,7 @@ impl Port {
 
     /// The NUMA socket that the port is attached to; none for virtual ones.
     pub fn socket(&self) -> Option<i32> {
-        // SAFETY: reads an integer of an open port.
-        let socket = unsafe { sys::rte_eth_dev_socket_id(self.id()) };
-        (socket >= 0).then_some(socket)
+        self.open.socket()
     }
 
     /// True when packets of several segments may be sent (as set up last). Where it is false, they
@@ -271,30 +225,6 @@ impl Port {
     }
 
     fn check(&self, step: &'static str, status: i32) -> Result<(), PortError> {
-        Errno::check(status).map_err(|errno| self.refused(step, errno))
-    }
-
-    fn refused(&self, step: &'static str, errno: Errno) -> PortError {
-        PortError::Refused { name: self.name().to_string(), step, errno }
-    }
-}
-
-impl Open {
-    pub(crate) fn id(&self) -> u16 {
-        self.id
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        // SAFETY: the last holder is gone, so nobody polls or asks any more; a stopped port
-        // may be closed.
-        unsafe {
-            if *self.started.get_mut() {
-                sys::rte_eth_dev_stop(self.id);
-            }
-            sys::rte_eth_dev_close(self.id);
-        }
-        OWNED[usize::from(self.id)].store(false, Ordering::Release);
+        self.open.check(step, status)
     }
 }

@@ -7,7 +7,7 @@
 
 use crate::burst::Burst;
 use crate::dpdk_sys as sys;
-use crate::port::Open;
+use crate::port::open::Open;
 use std::ffi::c_void;
 use std::sync::Arc;
 

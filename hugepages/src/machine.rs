@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::plan::PAGE_BYTES;
+/// Bytes of the pages that are planned with.
+pub const PAGE_BYTES: u64 = 2 << 20;
 
 /// Directory of the 2 MiB pages below `/sys/kernel/mm` and below each node.
 const PAGES: &str = "hugepages/hugepages-2048kB";

@@ -7,13 +7,10 @@ use config::checked::{BUFFER_OVERHEAD, DESCRIPTOR_BYTES, MAX_UNCONFIRMED_PERCENT
 use tables::flow::MAX_PERCENT_TOGETHER;
 use tables::layout::{Layout, MAX_LCORES, MAX_TUNNELS, OBJECT_WORDS, Section, Sizes};
 
-use crate::machine::{memory, possible_cpus};
+use crate::machine::{PAGE_BYTES, memory, possible_cpus};
 use crate::new_flows::NewFlows;
-use crate::numa::{Nic, nics};
+use crate::nic::{Nic, nics};
 use crate::table::{Table, bytes_text};
-
-/// Bytes of the pages that are planned with.
-pub const PAGE_BYTES: u64 = 2 << 20;
 
 /// Flows of a machine with little memory, or whose memory is not known.
 const LEAST_FLOWS: u32 = 1 << 16;

@@ -5,10 +5,10 @@ use std::process::Command;
 
 use config::checked::Plane;
 
-use crate::machine::{Machine, Node, number};
+use crate::machine::{Machine, Node, PAGE_BYTES, number};
 use crate::maps;
 use crate::numa;
-use crate::plan::{PAGE_BYTES, Plan};
+use crate::plan::Plan;
 use crate::table::{Table, bytes_text};
 
 /// Whether the machine has what the plan needs.

@@ -10,34 +10,30 @@
 //! ```
 
 mod clients;
+mod plan;
 mod report;
 mod spoofed;
 mod wire;
 
 use crate::poller::place;
-use crate::world::{self, Family, GATEWAY, MACS, Policy};
-use ::tests::frames::{Frame, Ip, aws_options};
+use crate::world;
 use clients::{Client, Frames, Side, Step, TCP, TCP_GOES_ON, UDP, UDP_GOES_ON};
 use fastpath::burst::{Arrival, BURST, Burst};
 use fastpath::dispatch::Exits;
 use fastpath::lcore::Lcore;
+use plan::{AFTER, DURING, ESTABLISHED, TALLIES};
 use spoofed::Attacker;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::error::Error;
-use std::net::IpAddr;
 use std::time::Instant;
 use tables::flow::Flows;
-use tables::record::{ErrorLimits, Mode as ServiceMode, TunnelKind};
 use tables::region::Region;
-use wire::{End, Pool, Tagged, Template, ends};
+use wire::{End, Pool, Tagged, ends};
 
+pub use plan::{Kind, Mode, Plan, ROUND_TRIPS_MS};
 pub use report::{Outcome, Tally};
 
-/// Round trips of new clients, milliseconds.
-pub const ROUND_TRIPS_MS: [u64; 3] = [1, 20, 100];
-/// Limits of ICMP errors, the settings' defaults.
-const ERROR_LIMITS: ErrorLimits = ErrorLimits { by_arm: 1_000, to_network: 100, path_mtu: 100 };
 /// How often an established client sends, and half of its round trip, nanoseconds.
 const PERIOD_NS: u64 = 250 * MS;
 const ESTABLISHED_HALF_NS: u64 = MS;
@@ -47,146 +43,6 @@ const SILENT: u32 = 16;
 const MS: u64 = 1_000_000;
 /// The tag of a packet of the flood.
 const FLOOD: u32 = u32::MAX;
-/// Whose losses are counted: established clients, new ones by round trip during the flood, and the
-/// same after it.
-const ESTABLISHED: usize = 0;
-const DURING: usize = 1;
-const AFTER: usize = DURING + ROUND_TRIPS_MS.len();
-const TALLIES: usize = AFTER + ROUND_TRIPS_MS.len();
-
-/// How the services reach their backends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub enum Mode {
-    /// Not at all: packets go back to the gateway.
-    Return,
-    /// By GENEVE; backends answer by way of Weir.
-    Tunnel,
-    /// By IP in IP, of packets that come in no tunnel; backends answer past Weir.
-    Dsr,
-    /// By NAT44.
-    Nat,
-}
-
-impl Mode {
-    /// All of them.
-    pub const ALL: [Mode; 4] = [Mode::Return, Mode::Tunnel, Mode::Dsr, Mode::Nat];
-
-    fn policy(self) -> Policy {
-        let (mode, tunnel) = match self {
-            Mode::Return | Mode::Tunnel => (ServiceMode::Tunnel, TunnelKind::Geneve),
-            Mode::Dsr => (ServiceMode::Dsr, TunnelKind::Ipip),
-            Mode::Nat => (ServiceMode::Nat, TunnelKind::Geneve),
-        };
-        let (ports, gateway) = (&[(6, 80), (17, 53)], TunnelKind::Geneve);
-        let (services, error_limits) = (world::SERVICES, ERROR_LIMITS);
-        Policy { services, mode, tunnel, family: Family::V4, ports, error_limits, gateway }
-    }
-
-    /// The first address that clients send to.
-    fn target(self) -> u32 {
-        let base = match self {
-            Mode::Return => world::stranger_base(Family::V4),
-            _ => world::frontend_base(Family::V4),
-        };
-        match base {
-            IpAddr::V4(base) => base.to_bits(),
-            IpAddr::V6(_) => 0,
-        }
-    }
-
-    /// The arm at which backends' packets arrive.
-    fn answers_at(self) -> u8 {
-        u8::from(self != Mode::Return)
-    }
-
-    /// A client's packet as it arrives.
-    fn arriving(self, ip: Ip) -> Template {
-        match self {
-            Mode::Dsr => Template::plain(Frame::new(GATEWAY, MACS[0], ip).bytes()),
-            _ => {
-                let options = aws_options(0x0a11_ce00, 0, 0xbeef);
-                let ip = ip.in_geneve("10.0.1.20:50000", "10.0.1.10:6081", options);
-                Template::inner(Frame::new(GATEWAY, MACS[0], ip).bytes())
-            }
-        }
-    }
-}
-
-/// What a flood consists of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub enum Kind {
-    /// SYNs of made-up clients.
-    Syn,
-    /// ACKs of made-up clients.
-    Ack,
-    /// Datagrams that no backend answers.
-    Udp,
-    /// Datagrams that backends answer.
-    AnsweredUdp,
-    /// First fragments of datagrams.
-    Fragments,
-    /// Packets whose TTL ends here.
-    Ttl,
-    /// ACKs by made-up gateway endpoints.
-    Endpoints,
-    /// Resets in the names of established clients and their backends.
-    Resets,
-    /// Forged too-big errors.
-    TooBig,
-}
-
-impl Kind {
-    /// All of them.
-    pub const ALL: [Kind; 9] = [
-        Kind::Syn,
-        Kind::Ack,
-        Kind::Udp,
-        Kind::AnsweredUdp,
-        Kind::Fragments,
-        Kind::Ttl,
-        Kind::Endpoints,
-        Kind::Resets,
-        Kind::TooBig,
-    ];
-
-    fn is_udp(self) -> bool {
-        matches!(self, Kind::Udp | Kind::AnsweredUdp | Kind::Fragments | Kind::Ttl)
-    }
-
-    /// Whether there is such a flood where services work in this mode: plain packets have no
-    /// endpoint, and answers that don't come by are no part of it.
-    pub fn is_of(self, mode: Mode) -> bool {
-        match self {
-            Kind::AnsweredUdp => matches!(mode, Mode::Tunnel | Mode::Nat),
-            Kind::Endpoints => mode != Mode::Dsr,
-            _ => true,
-        }
-    }
-
-    /// Whether each of its packets begins a flow.
-    pub fn begins_flows(self) -> bool {
-        !matches!(self, Kind::Endpoints | Kind::Resets | Kind::TooBig)
-    }
-}
-
-/// One simulation.
-#[derive(Clone, Copy, Debug)]
-pub struct Plan {
-    /// How services reach backends.
-    pub mode: Mode,
-    /// What the flood consists of.
-    pub kind: Kind,
-    /// Packets of the flood a second.
-    pub rate: u64,
-    /// `region.max_flows`.
-    pub flows: u32,
-    /// Flows that are established before the flood.
-    pub established: u32,
-    /// New clients a second.
-    pub new_per_s: u32,
-    /// For how long new clients come, milliseconds. The flood lasts until the last one is through.
-    pub ms: u64,
-}
 
 /// A packet that is due.
 type Due = Reverse<(u64, u32, usize)>;

@@ -5,6 +5,7 @@
 //! on to the journey. What it costs by itself is measured in the same run and subtracted.
 
 mod packets;
+mod setting;
 
 use crate::world::{self, Family, MACS, Policy, Work};
 use aya::maps::{Array, MapData, ProgramArray};
@@ -15,7 +16,7 @@ use ebpf_fallback::program::Program;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 pub use packets::{Direction, Packets};
-use std::error::Error;
+pub use setting::{Failure, Order, Setting};
 use std::path::PathBuf;
 use tables::counters::VerdictCounter;
 use tables::flow::{Flows, Snapshot};
@@ -25,41 +26,13 @@ use tables::record::TunnelKind;
 use tables::region::{Place as Where, Region};
 use tables::scope::Scopes;
 
-/// Why nothing was measured.
-pub type Failure = Box<dyn Error>;
+/// The order of buckets, the same in every run.
+const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Packets of a call into the kernel: some tens of milliseconds.
 pub const CALL: u32 = 1 << 16;
 /// By which interface test runs come in: loopback.
 const LOOPBACK: u32 = 1;
-/// In which order flows are met. Each is met once in a round, far from the one before; but paths
-/// lie in the order in which flows began, and a processor fetches by itself what is read in a row.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Order {
-    /// That in which they begin.
-    Begun,
-    /// Another one.
-    Other,
-}
-
-impl Order {
-    /// From one flow's number to the next; odd.
-    const fn stride(self) -> u64 {
-        match self {
-            Order::Begun => 0x9e37_79b1,
-            Order::Other => 0x85eb_ca6b,
-        }
-    }
-
-    /// The numbers below `flows`, a power of two, each once.
-    fn numbers(self, flows: u32) -> impl Iterator<Item = u32> {
-        let number = move |n| (u64::from(n) * self.stride()) & u64::from(flows - 1);
-        (0..flows).map(move |n| number(n) as u32)
-    }
-}
-
-/// The order of buckets, the same in every run.
-const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Runs on the first processor from now on, whose page of counters the region has.
 ///
@@ -169,17 +142,6 @@ impl Floor {
     }
 }
 
-/// What tables are furnished for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Setting {
-    /// What the services do.
-    pub work: Work,
-    /// The family inside the tunnel, and the backends'.
-    pub family: Family,
-    /// The gateway's tunnels: GENEVE (AWS) or VXLAN (Azure).
-    pub gateway: TunnelKind,
-}
-
 /// Tables in kernel maps, and the journey on them.
 pub struct World {
     setting: Setting,
@@ -219,6 +181,19 @@ impl World {
         world.program.settle(&Place { ports, ..Place::default() })?;
         world.renew()?;
         Ok(world)
+    }
+
+    /// What goes in this direction of so many of its flows, which must be known.
+    ///
+    /// # Errors
+    /// A flow is not.
+    pub fn packets(
+        &self,
+        direction: Direction,
+        flows: u32,
+        order: Order,
+    ) -> Result<Packets, Failure> {
+        Packets::of(self.setting(), self.snapshots(), direction, flows, order)
     }
 
     /// What it is furnished for.

@@ -9,6 +9,7 @@
 
 mod around;
 mod conditions;
+pub(crate) mod desk;
 mod routes;
 
 use std::io;
@@ -16,11 +17,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use announce::announcer::{Announcer, DrainFirst, Settings};
-use announce::controller::{Controller, Counts, OnConflict, Signal};
-use announce::leave::Leave;
+use announce::announcer::{Announcer, DrainFirst, Settings, keys};
+use announce::controller::{Controller, OnConflict, Signal};
+use announce::routers::Leave;
 use announce::routes::NoBackends;
-use announce::secrets::{self, Files};
+use announce::secrets::Files;
 use announce::sockets::Sockets;
 use config::checked::{Bgp, BgpNoBackends, BgpOnConflict};
 use parking_lot::Mutex;
@@ -29,18 +30,8 @@ use tokio::sync::{mpsc, oneshot};
 use crate::desired::Store;
 use crate::live::Live;
 use around::Around;
+pub use desk::Desk;
 pub use routes::documents;
-
-/// What is known of routers, for those who ask. Cheap to copy.
-#[derive(Clone)]
-pub struct Desk {
-    /// Policies as they are carried out.
-    pub announcer: Arc<Mutex<Announcer<Sockets>>>,
-    /// What is counted of the control loop's rounds.
-    pub counts: Arc<Mutex<Counts>>,
-    /// Sessions and BFD as they are: for this nobody waits for a round's end.
-    pub sockets: Sockets,
-}
 
 /// How BGP is ended.
 pub struct Farewell {
@@ -109,7 +100,7 @@ pub fn start(live: &Arc<Live>, store: &Arc<Store>, came_back: bool) -> io::Resul
     let seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
     let controller = Controller::new(around, Arc::clone(&announcer), on_conflict, seed);
     let counts = controller.counts();
-    runtime.spawn(secrets::watch(Arc::clone(&announcer), signal.clone()));
+    runtime.spawn(keys::watch(Arc::clone(&announcer), signal.clone()));
     live.set_routers(Desk { announcer, counts, sockets: sockets.clone() });
     let (orders, ordered) = mpsc::channel(1);
     let (end, gone) = oneshot::channel();

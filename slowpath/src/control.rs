@@ -13,6 +13,7 @@
 //! or rejects one. The socket is root's alone (mode 0600), or
 //! that of `control.group` as well (0660).
 
+pub(crate) mod answer;
 mod db;
 
 use std::io;
@@ -40,8 +41,10 @@ use tokio::sync::mpsc;
 use crate::flows::FlowFilter;
 use crate::live::Live;
 use crate::private_link;
-use crate::report::{Failure, TraceLine};
+use crate::privileges::root_hint;
+use crate::report::TraceLine;
 use crate::trace::TraceRequest;
+use answer::{at_leisure, refuse};
 use explain::Question;
 
 /// Flows that one answer holds at most.
@@ -80,14 +83,6 @@ pub enum ControlError {
         /// What the kernel said.
         source: io::Error,
     },
-}
-
-/// What to type where the kernel refused for want of rights.
-pub(crate) fn root_hint(source: &io::Error) -> &'static str {
-    match source.kind() {
-        io::ErrorKind::PermissionDenied => "; run slowpath as root",
-        _ => "",
-    }
 }
 
 /// Listens on the socket; one that a killed slowpath left is replaced.
@@ -153,10 +148,6 @@ pub async fn serve(
     .await;
 }
 
-pub(crate) fn refuse(code: StatusCode, error: String) -> Response {
-    (code, Json(Failure { error })).into_response()
-}
-
 async fn unknown() -> Response {
     let known = "there is /v1, /status, /services, /flows, /drops, /health, /checks, /cloud, /bgp, \
                  /private-links, /db, /maps, /objects, /explain, /metrics, /trace and /drain";
@@ -203,16 +194,6 @@ async fn drain_on(State(live): State<Arc<Live>>) -> Response {
 async fn drain_off(State(live): State<Arc<Live>>) -> Response {
     live.drain(false);
     Json("not draining").into_response()
-}
-
-/// Runs what walks whole tables on a thread that may take its time.
-async fn at_leisure<T: IntoResponse + Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Response {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(answer) => answer.into_response(),
-        Err(e) => refuse(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()),
-    }
 }
 
 #[derive(Deserialize)]

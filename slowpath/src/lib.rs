@@ -36,6 +36,7 @@ pub mod neighbours;
 mod parting;
 pub mod path_mtus;
 pub mod private_link;
+mod privileges;
 pub mod probe_addresses;
 pub mod proxy_rules;
 pub mod published;

@@ -2,6 +2,7 @@
 
 mod counts;
 mod shared;
+mod wanted;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -13,7 +14,7 @@ use tables::flow::Flows;
 use tables::region::Region;
 use tokio::sync::watch;
 
-use crate::announcing::Desk;
+use crate::announcing::desk::Desk;
 use crate::checks::Checks;
 use crate::health::Able;
 use crate::listening::Listening;
@@ -21,8 +22,9 @@ use crate::private_link;
 pub use crate::published::{KnownService, Published};
 use crate::report::{self, HeldSource, Status, Use};
 use crate::trace::TraceRequest;
+pub use shared::Shared;
 use shared::TraceSlot;
-pub use shared::{Shared, Wanted};
+pub use wanted::Wanted;
 
 /// What those who answer questions see.
 pub struct Live {

@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use tables::counters::{ArmCounter, Counter, VerdictCounter};
@@ -30,8 +30,11 @@ use state::words::address_port;
 
 mod bgp;
 mod cloud;
+mod family;
 mod listeners;
 mod private_link;
+
+use family::Family;
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -98,58 +101,6 @@ struct Scrape(Arc<Live>);
 impl fmt::Debug for Scrape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Scrape")
-    }
-}
-
-/// One metric of several label values.
-struct Family<'a, 'e>(&'a mut DescriptorEncoder<'e>);
-
-impl Family<'_, '_> {
-    fn metric(
-        &mut self,
-        name: &str,
-        help: &str,
-        kind: MetricType,
-        samples: impl Fn(&mut MetricEncoder<'_>) -> fmt::Result,
-    ) -> fmt::Result {
-        let mut encoder = self.0.encode_descriptor(name, help, None, kind)?;
-        samples(&mut encoder)
-    }
-
-    fn counters<'l, const N: usize>(
-        &mut self,
-        name: &str,
-        help: &str,
-        samples: impl IntoIterator<Item = ([(&'static str, &'l str); N], u64)>,
-    ) -> fmt::Result {
-        let mut encoder = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for (labels, value) in samples {
-            encoder.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None)?;
-        }
-        Ok(())
-    }
-
-    fn gauges<'l, const N: usize>(
-        &mut self,
-        name: &str,
-        help: &str,
-        samples: impl IntoIterator<Item = ([(&'static str, &'l str); N], f64)>,
-    ) -> fmt::Result {
-        let mut encoder = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for (labels, value) in samples {
-            encoder.encode_family(&labels)?.encode_gauge(&value)?;
-        }
-        Ok(())
-    }
-
-    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
-        self.metric(name, help, MetricType::Counter, |encoder| {
-            encoder.encode_counter::<NoLabelSet, _, u64>(&value, None)
-        })
-    }
-
-    fn gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
-        self.metric(name, help, MetricType::Gauge, |encoder| encoder.encode_gauge(&value))
     }
 }
 

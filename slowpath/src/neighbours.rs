@@ -230,7 +230,7 @@ impl NextHops {
                 continue;
             };
             if let Err(e) = kernel.probe(link.index, *via) {
-                let hint = crate::control::root_hint(&e);
+                let hint = crate::privileges::root_hint(&e);
                 self.trouble = Some(format!("asking for the MAC of {via}: {e}{hint}"));
             }
         }

@@ -6,14 +6,12 @@ use std::sync::{Arc, OnceLock};
 
 use state::address::Address;
 use state::backend::Instance;
-use state::dump::Record;
 use state::frontend::Frontend;
 use state::service::Service;
 use state::tables::Tables;
 use tables::record::NONE;
 use tables::region::Region;
 
-use crate::live::Wanted;
 use crate::targets::region::dump;
 
 /// A service with what the region has of it.
@@ -75,13 +73,5 @@ impl Published {
             })
         });
         known.collect()
-    }
-}
-
-impl Wanted {
-    /// What the region holds, in the words of the map model. Frontends that no packet can reach
-    /// are not in it; the table of frontends has them, as `Unreachable`.
-    pub fn dump(&self, region: &Region) -> Vec<Record> {
-        dump::records(region, std::iter::empty(), self.appliance.external_cluster_ip)
     }
 }

@@ -45,15 +45,18 @@ use crate::trace::Tracer;
 
 mod checks;
 mod configure;
+mod configured;
+mod keeping;
 mod meet;
 mod neighbors;
 mod publish;
 mod take;
 mod wait;
+mod wake;
 
-use configure::{Configured, Waiting};
-pub use publish::wake;
-use take::{Keeping, Trial};
+use configured::{Configured, Waiting};
+use keeping::{Keeping, Trial};
+pub use wake::wake;
 
 /// How long the loop rests between two steps where nobody wakes it: a lost neighbour or an lcore's
 /// event waits no longer than this.

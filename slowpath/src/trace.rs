@@ -1,26 +1,20 @@
 //! One trace at a time: the lcores are asked to report some packets, and their events become lines.
 
+mod request;
+
+pub use request::TraceRequest;
+
 use std::collections::HashSet;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tables::command::{Command, Decision, Seen, Stage, TraceFilter, Way};
 use tables::record::NONE;
 use tokio::sync::mpsc;
 
-use crate::live::KnownService;
+use crate::published::KnownService;
 use crate::report::TraceLine;
 use state::words::ARMS;
 use state::words::address_port;
-
-/// A wish to follow packets.
-pub struct TraceRequest {
-    /// Which, and how many.
-    pub filter: TraceFilter,
-    /// For how long at most.
-    pub lasts: Duration,
-    /// Where the lines go; closed by whoever asked when they went away.
-    pub lines: mpsc::Sender<TraceLine>,
-}
 
 struct Running {
     lines: mpsc::Sender<TraceLine>,

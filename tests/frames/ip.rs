@@ -1,52 +1,9 @@
 //! An IPv4 or IPv6 packet that keeps its structure until its bytes are asked for.
 
-use super::body::{self, Body, Geneve, Sum, Vxlan};
-use super::{Mac, sum};
+use super::body;
+use super::structure::{Body, Fragment, Geneve, Ip, Mac, Sum, Vxlan};
+use super::sum;
 use std::net::{IpAddr, SocketAddr};
-
-/// A part of a datagram.
-#[derive(Clone, Copy, Debug)]
-pub struct Fragment {
-    /// Where it begins in the datagram's payload, a multiple of 8.
-    pub offset: usize,
-    /// How much of it there is.
-    pub len: usize,
-    /// More follow.
-    pub more: bool,
-}
-
-/// An IP packet. What a field does not say, the defaults say: TTL 64, DF, no options.
-#[derive(Clone, Debug)]
-pub struct Ip {
-    /// Sender, with its port (0 where there are none; the identifier of an echo).
-    pub src: SocketAddr,
-    /// Receiver.
-    pub dst: SocketAddr,
-    /// TTL or hop limit.
-    pub ttl: u8,
-    /// DSCP and ECN.
-    pub tos: u8,
-    /// IPv6 flow label.
-    pub label: u16,
-    /// Identification, also of an IPv6 fragment.
-    pub id: u32,
-    /// IPv4: don't fragment.
-    pub df: bool,
-    /// IPv4 options, a multiple of four bytes.
-    pub options: Vec<u8>,
-    /// IPv6 extension headers: number and bytes after the first (next header).
-    pub extensions: Vec<(u8, Vec<u8>)>,
-    /// The part of it that this packet is.
-    pub fragment: Option<Fragment>,
-    /// What it carries.
-    pub body: Body,
-    /// Bytes behind the L4 header.
-    pub payload: Vec<u8>,
-    /// What becomes of the L4 checksum.
-    pub sum: Sum,
-    /// UDP length that the header claims, where it shall not be the true one.
-    pub claimed_udp_len: Option<u16>,
-}
 
 /// "address:port", or only an address for port 0.
 #[track_caller]

@@ -9,14 +9,13 @@ mod body;
 pub mod fields;
 mod ip;
 mod rename;
+mod structure;
 pub mod sum;
 
-pub use body::{Body, Geneve, Sum, Vxlan, aws_options, flags, option, options};
+pub use body::{aws_options, flags, option, options};
 pub use fields::{describe, difference};
-pub use ip::{Fragment, Ip, echo, end, error, raw, tcp, udp};
-
-/// A MAC address.
-pub type Mac = [u8; 6];
+pub use ip::{echo, end, error, raw, tcp, udp};
+pub use structure::{Body, Fragment, Geneve, Ip, Mac, Sum, Vxlan};
 
 /// A whole Ethernet frame: where it goes on the cable, and the IP packet in it.
 #[derive(Clone, Debug)]

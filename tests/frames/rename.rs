@@ -1,7 +1,6 @@
 //! Ports that stand for others: found wherever they lie in a packet, and replaced.
 
-use super::body::Body;
-use super::ip::Ip;
+use super::structure::{Body, Ip};
 
 impl Ip {
     /// Puts `to` wherever `from` stands as a port, an echo identifier, a flow label, an

@@ -1,10 +1,10 @@
-//! What this machine says about a configuration that is right by itself: warnings, no refusals,
-//! since a configuration may be checked on another machine than it runs on.
+//! What this machine adds to a configuration that is right by itself: its interfaces, and warnings,
+//! no refusals, since a configuration may be checked on another machine than it runs on.
 
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use super::{Config, Idle, Plane};
+use super::{Arm, Config, Device, Idle, Plane};
 
 /// The warnings; `root` is `/` or a made-up tree.
 pub(crate) fn warnings(config: &Config, root: &Path) -> Vec<String> {
@@ -13,7 +13,7 @@ pub(crate) fn warnings(config: &Config, root: &Path) -> Vec<String> {
 }
 
 /// The kernel's interface of a PCI device, as long as the kernel drives it.
-pub(super) fn interface(address: &str, root: &Path) -> Option<String> {
+fn interface(address: &str, root: &Path) -> Option<String> {
     let address = address.split(',').next()?;
     let whole = if address.matches(':').count() == 1 { "0000:" } else { "" }.to_owned() + address;
     let folder = root.join("sys/bus/pci/devices").join(whole.to_lowercase());
@@ -91,6 +91,22 @@ fn yields_everywhere(config: &Config, root: &Path) -> Option<String> {
              \"yield\": the kernel's workers starve (workqueue lockup); write idle = \"sleep\""
         )
     })
+}
+
+impl Config {
+    /// The kernel's interface by which it has routes and neighbours of an arm: the TAP, or with XDP
+    /// the NIC itself.
+    pub fn kernel_interface(&self, arm: &Arm) -> String {
+        let nic = || match &arm.device {
+            Device::Pci(address) => interface(address, Path::new("/")),
+            other => other.interface().map(str::to_owned),
+        };
+        match self.plane {
+            Plane::Dpdk => arm.tap.clone(),
+            // What is no interface is told by whoever opens it.
+            Plane::Xdp => nic().unwrap_or_else(|| arm.device.as_str().to_owned()),
+        }
+    }
 }
 
 #[cfg(test)]

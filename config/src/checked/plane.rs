@@ -1,11 +1,7 @@
 //! The planes, DPDK and XDP, and what differs between them for everybody.
 
-use std::path::Path;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use super::{Arm, Config, Device};
 
 /// What moves packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
@@ -36,20 +32,4 @@ pub enum Attach {
     Native,
     /// In the kernel's stack.
     Generic,
-}
-
-impl Config {
-    /// The kernel's interface by which it has routes and neighbours of an arm: the TAP, or with XDP
-    /// the NIC itself.
-    pub fn kernel_interface(&self, arm: &Arm) -> String {
-        let nic = || match &arm.device {
-            Device::Pci(address) => super::machine::interface(address, Path::new("/")),
-            other => other.interface().map(str::to_owned),
-        };
-        match self.plane {
-            Plane::Dpdk => arm.tap.clone(),
-            // What is no interface is told by whoever opens it.
-            Plane::Xdp => nic().unwrap_or_else(|| arm.device.as_str().to_owned()),
-        }
-    }
 }

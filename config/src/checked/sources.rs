@@ -3,12 +3,6 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::door::Door;
-use crate::file;
-
-/// More than anybody has, and places in the precedence stay small numbers.
-const MOST: usize = 64;
-
 /// A `[[source]]`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SourceOf {
@@ -33,23 +27,4 @@ pub enum OnExpiry {
     Quarantine,
     /// It is gone.
     Release,
-}
-
-pub(super) fn sources(door: &mut Door, files: Vec<file::Source>) -> Vec<SourceOf> {
-    let names = files.iter().enumerate();
-    let names: Vec<(String, String)> =
-        names.map(|(i, file)| (format!("source.{i}.name"), file.name.clone())).collect();
-    for (key, name) in &names {
-        door.name(key, name);
-    }
-    door.unique(&names, "name");
-    if names.len() > MOST {
-        let wrong = format!("{} sources in all", names.len());
-        door.refuse("source", &wrong, &format!("allowed: {MOST}"));
-    }
-    let checked = |file: file::Source| {
-        let file::Source { name, lease_s, on_expiry } = file;
-        SourceOf { name, lease_s, on_expiry }
-    };
-    files.into_iter().map(checked).collect()
 }

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::one_or_many;
+use super::list::one_or_many;
 
 /// Health: of the appliance, as others probe it, and of backends, as it probes them.
 #[derive(Deserialize, Serialize, JsonSchema)]

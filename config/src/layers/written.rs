@@ -9,7 +9,7 @@ use miette::NamedSource;
 use serde_json::{Map, Value as Json};
 use toml::de::{DeTable, DeValue};
 
-use super::join;
+use super::key::join;
 use crate::error::{ConfigError, Problem, Text, Which};
 use crate::yaml::{Broken, Document, Documents, Places};
 

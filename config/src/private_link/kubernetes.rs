@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::spec::{Address, EndpointSpec, Paused, Spec, Wrong, Zone};
+use super::spec::{Address, EndpointSpec, Paused, Spec, Zone};
+use super::wrong::Wrong;
 
 /// The annotation that names the cluster for which it is, `NAMESPACE/NAME`.
 pub const ANNOTATION_CLUSTER: &str = "hypershift.openshift.io/cluster";

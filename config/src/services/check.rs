@@ -11,8 +11,8 @@ use super::kinds::{BackendState, BackendTunnel, FrontendKind, Mode, NatPolicy, T
 use super::policy;
 use super::spec::ServiceSpec;
 use super::{Backend, Service, Services};
-use crate::checked::check::table_size;
-use crate::checked::door::Door;
+use crate::check::door::Door;
+use crate::check::table_size;
 use crate::checked::{ArmName, Config, Reserved};
 use crate::error::ConfigError;
 use crate::layers::Merged;

@@ -4,8 +4,8 @@ use super::file::{self, Mode};
 use super::health::HealthCheck;
 use super::kinds::{NatPolicy, RangesPolicy, TrafficPolicy};
 use super::spec::SourceRanges;
+use crate::check::door::Door;
 use crate::checked::Prefix;
-use crate::checked::door::Door;
 
 pub(super) fn check(door: &mut Door, key: &str, file: &file::Service) {
     let at = |field: &str| format!("{key}.{field}");

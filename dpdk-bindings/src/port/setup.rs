@@ -1,7 +1,8 @@
 //! Setting a port up: what was asked for against what its driver can do.
 #![expect(unsafe_code, reason = "calls DPDK")]
 
-use super::{Port, PortError, PortOptions, Setup};
+use super::error::PortError;
+use super::open::Open;
 use crate::dpdk_sys as sys;
 use crate::mempool::Mempool;
 use std::ffi::CStr;
@@ -11,8 +12,38 @@ const ETHERNET: usize = 14 + 4;
 /// The same with a VLAN tag.
 const FRAME_OVERHEAD: usize = ETHERNET + 4;
 
+/// How the port was set up last.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Setup {
+    pub(super) rx_queues: u16,
+    pub(super) tx_queues: u16,
+    pub(super) chains: bool,
+    /// The MTU, where the driver itself does not know the one in force.
+    pub(super) interface_mtu: Option<u16>,
+}
+
+/// How to set up a port.
+#[derive(Clone, Debug)]
+pub struct PortOptions<'a> {
+    /// Receive queues, 1 or more.
+    pub rx_queues: u16,
+    /// Transmit queues, 1 or more.
+    pub tx_queues: u16,
+    /// Descriptors of a receive queue; the driver may round.
+    pub rx_ring: u16,
+    /// Descriptors of a transmit queue; the driver may round.
+    pub tx_ring: u16,
+    /// Bytes of an IP packet that the port takes in one frame (Ethernet header not counted), or
+    /// none to leave it to the driver.
+    pub mtu: Option<u16>,
+    /// Spread flows over the receive queues by their hash, where the NIC can.
+    pub rss: bool,
+    /// Where received packets are put.
+    pub pool: &'a Mempool,
+}
+
 /// Checks the options against the driver's limits, then configures the device and its queues.
-pub(super) fn configure(port: &Port, options: &PortOptions<'_>) -> Result<Setup, PortError> {
+pub(super) fn configure(port: &Open, options: &PortOptions<'_>) -> Result<Setup, PortError> {
     let limits = limits(port)?;
     let range = |what, found: u32, least: u32, most: u32| {
         if (least..=most).contains(&found) {
@@ -52,7 +83,7 @@ pub(super) fn configure(port: &Port, options: &PortOptions<'_>) -> Result<Setup,
     })
 }
 
-fn limits(port: &Port) -> Result<sys::rte_eth_dev_info, PortError> {
+fn limits(port: &Open) -> Result<sys::rte_eth_dev_info, PortError> {
     let mut limits = sys::rte_eth_dev_info::default();
     // SAFETY: a place for the answer.
     let status = unsafe { sys::rte_eth_dev_info_get(port.id(), &raw mut limits) };
@@ -62,7 +93,7 @@ fn limits(port: &Port) -> Result<sys::rte_eth_dev_info, PortError> {
 
 /// Whether frames of the MTU have to be scattered over several buffers.
 fn scatters(
-    port: &Port,
+    port: &Open,
     options: &PortOptions<'_>,
     limits: &sys::rte_eth_dev_info,
 ) -> Result<bool, PortError> {
@@ -81,7 +112,7 @@ fn scatters(
 }
 
 fn queues(
-    port: &Port,
+    port: &Open,
     options: &PortOptions<'_>,
     conf: &sys::rte_eth_conf,
     limits: &sys::rte_eth_dev_info,
@@ -121,7 +152,7 @@ fn queues(
 /// interface and claims to know only short frames (af_packet: 1,518 bytes) moves whatever the
 /// interface does, so there the interface's own MTU is what counts.
 fn set_mtu(
-    port: &Port,
+    port: &Open,
     mtu: Option<u16>,
     limits: &sys::rte_eth_dev_info,
 ) -> Result<Option<u16>, PortError> {

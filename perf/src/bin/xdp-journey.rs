@@ -77,7 +77,7 @@ impl Case {
                 Ok(Packets::requests(&setting, FLOWS, Order::Other))
             }
             Meets::New => Ok(Packets::requests(&self.setting, FLOWS, Order::Begun)),
-            Meets::Known(direction, flows, order) => Packets::of(world, direction, flows, order),
+            Meets::Known(direction, flows, order) => world.packets(direction, flows, order),
         }
     }
 }
@@ -225,7 +225,7 @@ fn main() -> Result<(), Failure> {
 fn establish(feeder: &mut Feeder, world: &mut World) -> Result<(), Failure> {
     feeder.lead_to(world.entry()?)?;
     for direction in [Direction::Requests, Direction::Answers, Direction::Requests] {
-        feeder.begin(&Packets::of(world, direction, FLOWS, Order::Begun)?)?;
+        feeder.begin(&world.packets(direction, FLOWS, Order::Begun)?)?;
         feeder.run(FLOWS)?;
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! Honest clients and their backends: what each sends when, and what must become of it.
 
-use super::Mode;
+use super::plan::Mode;
 use super::wire::{End, Template, ends};
 use crate::feed::{INNER, PLAIN};
 use crate::world::{BACKEND, FRONTENDS, MACS};

@@ -1,6 +1,6 @@
 //! What came out of a simulation, and whether it is what Weir promises.
 
-use super::{AFTER, DURING, ERROR_LIMITS, ESTABLISHED, Mode, Plan, ROUND_TRIPS_MS};
+use super::plan::{AFTER, DURING, ERROR_LIMITS, ESTABLISHED, Mode, Plan, ROUND_TRIPS_MS};
 use std::fmt;
 use std::time::Duration;
 use tables::counters::{ArmCounter, Counter};

@@ -1,8 +1,8 @@
 //! What an attacker sends, without end and each time with other numbers.
 
 use super::clients::{Client, Frames, Packet};
+use super::plan::{Kind, Mode};
 use super::wire::{End, Template};
-use super::{Kind, Mode};
 use crate::feed::Order;
 use crate::world::{BACKEND, FRONTENDS, MACS};
 use tests::frames::{Frame, error, tcp, udp};

@@ -1,6 +1,6 @@
 //! The packets of a case: a frame or two, and each flow's addresses and ports.
 
-use super::{Failure, Order, Setting, World};
+use super::setting::{Failure, Order, Setting};
 use crate::world::{
     AZURE, BACKEND, FRONTENDS, Family, GATEWAY, MACS, Work, frontend_base, stranger_base,
 };
@@ -66,22 +66,22 @@ impl Packets {
         Packets { ends, templates: [template.clone(), template] }
     }
 
-    /// What goes in this direction of so many of the world's flows, which must be known.
+    /// What goes in this direction of so many flows, which must be among those known.
     ///
     /// # Errors
     /// A flow is not.
-    pub fn of(
-        world: &World,
+    pub(super) fn of(
+        setting: &Setting,
+        known: Vec<Snapshot>,
         direction: Direction,
         flows: u32,
         order: Order,
     ) -> Result<Packets, Failure> {
-        let setting = world.setting();
         let requests = Packets::requests(setting, flows, order);
         if direction == Direction::Requests {
             return Ok(requests);
         }
-        let known = world.snapshots().into_iter().map(|flow| (client(&flow), flow));
+        let known = known.into_iter().map(|flow| (client(&flow), flow));
         let known: HashMap<_, _> = known.collect();
         let plain = setting.work == Work::Nat || direction == Direction::PlainAnswers;
         let mut answers = Vec::new();

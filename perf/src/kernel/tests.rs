@@ -24,7 +24,7 @@ impl Rig {
 
     /// All packets of this direction have the verdict, and none is dropped.
     fn all_have(&mut self, direction: Direction, order: Order, verdict: VerdictCounter) {
-        let packets = Packets::of(&self.world, direction, FLOWS, order).unwrap();
+        let packets = self.world.packets(direction, FLOWS, order).unwrap();
         self.feeder.begin(&packets).unwrap();
         self.feeder.lead_to(self.world.entry().unwrap()).unwrap();
         let before = self.world.verdicts(verdict);
@@ -59,7 +59,7 @@ impl Rig {
 
     /// Nine of ten packets have the verdict; the others miss a stage.
     fn most_have(&mut self, direction: Direction, verdict: VerdictCounter) {
-        let packets = Packets::of(&self.world, direction, FLOWS, Order::Other).unwrap();
+        let packets = self.world.packets(direction, FLOWS, Order::Other).unwrap();
         self.feeder.begin(&packets).unwrap();
         let before = self.world.verdicts(verdict);
         self.feeder.run(FLOWS).unwrap();
@@ -124,7 +124,7 @@ fn answers_of_both_families_go_back_by_either_gateway() {
                 }
                 rig.all_have(Direction::Requests, Order::Other, verdict);
                 assert_eq!(rig.world.flows(), FLOWS, "{work:?}");
-                let packets = Packets::of(&rig.world, Direction::Both, FLOWS, Order::Other);
+                let packets = rig.world.packets(Direction::Both, FLOWS, Order::Other);
                 rig.feeder.begin(&packets.unwrap()).unwrap();
                 let before = [verdict, VerdictCounter::Answer].map(|v| rig.world.verdicts(v));
                 rig.feeder.run(2 * FLOWS).unwrap();

@@ -5,7 +5,7 @@
 //! services and attributes together, so that no peer ever sees half of a change. A session is left
 //! alone as long as its own settings stay.
 
-mod keys;
+pub mod keys;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,9 +16,8 @@ use bgp::peer::Stop;
 use ipnet::IpNet;
 use state::object::bgp::{Neighbor, Password, RouterSpec};
 
-use crate::leave::Leave;
 use crate::peers::{self, Identity, Keys};
-use crate::routers::{Defect, PolicyDefect, Routers, Wrong};
+use crate::routers::{Defect, Leave, PolicyDefect, Routers, Wrong};
 use crate::routes::{self, NoBackends, Offers};
 use crate::secrets::{Read, Secrets};
 use crate::select::Policy;

@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use state::labels::Pairs;
 use tokio::sync::Notify;
 
-use crate::leave::{Leave, Leaving, Step};
-use crate::routers::{PolicyDefect, Routers};
+use crate::leave::{Leaving, Step};
+use crate::routers::{Leave, PolicyDefect, Routers};
 use crate::select::{MultiplePolicies, Policy, select};
 use crate::snapshot::{self, BadAnnotation, ControlPlaneState, RouterAnnotation};
 

@@ -1,36 +1,9 @@
 //! How we go: for good, with everything withdrawn first, or to come back, with nothing said.
 //! A machine without a clock: times are arguments.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use bgp::peer::Stop;
-
-use crate::routers::Routers;
-
-/// How we go.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Leave {
-    /// For good: all is withdrawn, peers are told, routers move the traffic, and each session is
-    /// ended by a Cease, a hard reset (RFC 8538) where graceful restart would keep our routes.
-    Stop {
-        /// So long, at most, until peers were told.
-        patience: Duration,
-        /// So long after that.
-        settle: Duration,
-    },
-    /// To come back: nobody is told, so that neighbors of graceful restart keep our routes.
-    Restart,
-}
-
-impl Leave {
-    /// What sessions end with.
-    pub(crate) fn said(&self) -> Stop {
-        match self {
-            Leave::Stop { .. } => Stop::Shutdown("this appliance leaves".to_owned()),
-            Leave::Restart => Stop::Restart,
-        }
-    }
-}
+use crate::routers::{Leave, Routers};
 
 /// How far that has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

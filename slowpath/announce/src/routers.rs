@@ -1,11 +1,11 @@
 //! What the controller asks of whoever carries policies out, so that another speaker could.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use bgp::peer::Stop;
 use parking_lot::Mutex;
 
-use crate::leave::Leave;
 use crate::select::Policy;
 use crate::snapshot::ControlPlaneState;
 
@@ -64,6 +64,31 @@ impl<R: Routers> Routers for Arc<Mutex<R>> {
 
     fn end(&mut self, leave: Leave) {
         self.lock().end(leave);
+    }
+}
+
+/// How we go.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Leave {
+    /// For good: all is withdrawn, peers are told, routers move the traffic, and each session is
+    /// ended by a Cease, a hard reset (RFC 8538) where graceful restart would keep our routes.
+    Stop {
+        /// So long, at most, until peers were told.
+        patience: Duration,
+        /// So long after that.
+        settle: Duration,
+    },
+    /// To come back: nobody is told, so that neighbors of graceful restart keep our routes.
+    Restart,
+}
+
+impl Leave {
+    /// What sessions end with.
+    pub(crate) fn said(&self) -> Stop {
+        match self {
+            Leave::Stop { .. } => Stop::Shutdown("this appliance leaves".to_owned()),
+            Leave::Restart => Stop::Restart,
+        }
     }
 }
 

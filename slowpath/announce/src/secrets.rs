@@ -1,19 +1,11 @@
-//! TCP-MD5 keys: where they are read, and the watch that notices a key that is written or rotated.
+//! TCP-MD5 keys: where they are read, and whether the files hold others by now.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use config::secret_file::{self, SecretKind};
-use parking_lot::Mutex;
 use state::object::bgp::Password;
-
-use crate::announcer::Announcer;
-use crate::controller::Signal;
-
-/// Time from one look at the files to the next.
-const LOOK: Duration = Duration::from_secs(1);
 
 /// What each password of the policy was read as: a key, or the cause why there is none.
 pub type Read = BTreeMap<Password, Result<String, String>>;
@@ -66,22 +58,6 @@ impl SecretWatch {
         let now: Read =
             self.used.keys().map(|named| (named.clone(), self.secrets.password(named))).collect();
         (now != self.used).then_some(now)
-    }
-}
-
-/// Gives a signal when a key in use has changed, come or gone, until it is aborted. A change counts
-/// once two looks read the same: a file that is being written is not used half.
-pub async fn watch<S: Send + 'static>(announcer: Arc<Mutex<Announcer<S>>>, signal: Signal) {
-    let mut before = None;
-    loop {
-        tokio::time::sleep(LOOK).await;
-        let watch = announcer.lock().secret_watch();
-        // A slow disk must not hold up sessions.
-        let now = tokio::task::spawn_blocking(|| watch.look()).await.unwrap_or_default();
-        if now.is_some() && now == before {
-            signal.event();
-        }
-        before = now;
     }
 }
 

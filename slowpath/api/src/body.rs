@@ -7,8 +7,10 @@ use listeners::TooSlow;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::LONGEST_BODY;
 use crate::problem::Problem;
+
+/// Bytes of the longest body: a list of 20,000 backends fits.
+pub const LONGEST_BODY: usize = 4 << 20;
 
 /// The type of a whole object.
 pub(crate) const JSON: &str = "application/json";

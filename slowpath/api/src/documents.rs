@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use crate::body::JSON;
-use crate::openapi;
+use crate::openapi::parts::{answers, named, place, query, schema_of};
 use crate::problem::Problem;
 use crate::query;
 
@@ -45,7 +45,7 @@ impl Document {
             let asked: Q = query::read(uri)?;
             serde_json::to_value(read(&asked)?).map_err(Problem::broken)
         };
-        let (parameters, schema) = (openapi::query::<Q>(), openapi::schema_of::<A>());
+        let (parameters, schema) = (query::<Q>(), schema_of::<A>());
         Document { path, about, parameters, schema, answer: Box::new(answer) }
     }
 
@@ -90,14 +90,14 @@ pub(crate) fn describe(
 ) {
     for document in documents {
         let name = document.name();
-        openapi::place(schemas, &name, document.schema.clone());
-        let content = json!({ JSON: { "schema": openapi::named(&name) } });
+        place(schemas, &name, document.schema.clone());
+        let content = json!({ JSON: { "schema": named(&name) } });
         let good = json!({ "description": document.about, "content": content });
         let read = json!({
             "operationId": name,
             "summary": document.about,
             "parameters": document.parameters,
-            "responses": openapi::answers(&[("200", good)], &[]),
+            "responses": answers(&[("200", good)], &[]),
         });
         paths.insert(format!("/v1/{}", document.path), json!({ "get": read }));
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use state::store::{Answer, Order};
 
-use crate::Api;
+use crate::control::Api;
 
 /// How long a write waits for the store's disk.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -16,6 +16,7 @@
 pub mod attempts;
 mod body;
 mod condition;
+mod control;
 mod documents;
 mod fields;
 #[cfg(any(test, feature = "fuzz"))]
@@ -35,62 +36,20 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
-use std::time::{Instant, SystemTime};
-
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::Method;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post, put};
-use parking_lot::Mutex;
-use state::appliance::Appliance;
-use state::reconcile::Now;
-use state::sources::{Settings, Sources};
-use state::store::{AnyDisk, Shared};
-use state::tables::Tables;
 
+pub use body::LONGEST_BODY;
+pub use control::{Api, Control};
 pub use documents::Document;
 pub use problem::Problem;
 pub use query::Nothing;
 pub use sources::watch_leases;
 pub use wait::{About, Outcome, Wait};
-
-/// Bytes of the longest body: a list of 20,000 backends fits.
-pub const LONGEST_BODY: usize = 4 << 20;
-
-/// What the API asks of whoever runs the appliance. It is asked from many threads and must not
-/// block.
-pub trait Control: Send + Sync {
-    /// The tables as they are, and the appliance as selection sees it.
-    fn tables(&self) -> (Tables, Arc<Appliance>);
-
-    /// Answers when what was written has come as far as it gets; never, where it doesn't: whoever
-    /// asks has a time of his own.
-    fn wait(&self, wait: Wait);
-
-    /// What the configuration says of sources, as it is in force.
-    fn sources(&self) -> Settings;
-
-    /// What time it is, for sources' leases.
-    fn now(&self) -> Now {
-        Now { steady: Instant::now(), wall: SystemTime::now() }
-    }
-}
-
-/// What the API works on.
-#[derive(Clone)]
-pub struct Api {
-    /// The objects.
-    pub store: Arc<Shared<AnyDisk>>,
-    /// The appliance.
-    pub control: Arc<dyn Control>,
-    /// Sessions and leases of sources. Locked while a write of theirs waits for the disk.
-    pub sources: Arc<Mutex<Sources>>,
-    /// What there is beside objects and tables.
-    pub documents: Arc<[Document]>,
-}
 
 /// The routes of its documents alone, for those who ask without `/v1`.
 pub fn documents(api: &Api) -> Router {

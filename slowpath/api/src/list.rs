@@ -10,10 +10,11 @@ use state::name::{Name, Source};
 use state::object::{Key, Kind};
 
 use crate::condition::{self, Condition};
+use crate::control::Api;
 use crate::fields::Fields;
 use crate::problem::Problem;
 use crate::query::{self, Listed};
-use crate::{Api, watch};
+use crate::watch;
 
 /// `GET /v1/objects/KIND`.
 pub(crate) async fn list(

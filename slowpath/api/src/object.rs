@@ -13,13 +13,13 @@ use state::name::{Name, Source};
 use state::object::{API, Change, Key, Kind, Object, Why};
 use state::store::Order;
 
-use crate::Api;
 use crate::body::{self, Body, JSON};
 use crate::condition::{self, Condition};
+use crate::control::{Api, until};
 use crate::kept;
 use crate::problem::Problem;
 use crate::query::{self, Read, Written};
-use crate::wait::{self, About};
+use crate::wait::About;
 
 /// The type of what is to be changed in one (RFC 7396).
 pub(crate) const MERGE_PATCH: &str = "application/merge-patch+json";
@@ -253,7 +253,7 @@ impl Request {
         let response = answer(made.before.as_ref(), made.after.as_ref());
         let Some(patience) = self.patience else { return Ok(response) };
         let about = About::new(self.key, made.before.as_ref(), made.after.as_deref());
-        if wait::until(api, made.revision, (vec![about], false), patience).await? {
+        if until(api, made.revision, (vec![about], false), patience).await? {
             return Ok(response);
         }
         let (mut parts, body) = response.into_parts();

@@ -31,12 +31,12 @@ use state::sources::{
 use state::store::Order;
 use tokio::time::MissedTickBehavior;
 
-use crate::Api;
 use crate::body::{self, Body, JSON};
+use crate::control::{Api, until};
 use crate::kept;
 use crate::problem::Problem;
 use crate::query::{self, Nothing, Written};
-use crate::wait::{self, About};
+use crate::wait::About;
 
 #[cfg(test)]
 mod tests;
@@ -163,9 +163,7 @@ pub(crate) async fn commit(
     });
     let (committed, waits) = made.await?;
     let done = match waits {
-        Some((revision, about, patience)) => {
-            wait::until(&api, revision, (about, true), patience).await?
-        }
+        Some((revision, about, patience)) => until(&api, revision, (about, true), patience).await?,
         None => true,
     };
     let status = if done { StatusCode::OK } else { StatusCode::ACCEPTED };

@@ -7,7 +7,7 @@ use axum::http::Uri;
 use serde_json::{Value, json};
 use state::show::{KeyFilter, Row, Table};
 
-use crate::Api;
+use crate::control::Api;
 use crate::fields::Fields;
 use crate::problem::Problem;
 use crate::query::{self, Rows};

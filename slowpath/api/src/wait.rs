@@ -1,15 +1,11 @@
 //! Waiting for what was written to be in force.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use state::address::Address;
 use state::name::Name;
 use state::object::{Change, Key, Object, Objects, Spec};
 use tokio::sync::oneshot;
-
-use crate::Api;
-use crate::problem::Problem;
 
 /// Somebody waits for changes to be in force.
 #[derive(Debug)]
@@ -69,24 +65,6 @@ impl About {
             Change::Finalizer { .. } | Change::Status { .. } | Change::Progress { .. } => None,
         };
         batch.iter().filter_map(one).collect()
-    }
-}
-
-/// Waits so long for all of it to be in force. False: it is kept, and on its way.
-pub(crate) async fn until(
-    api: &Api,
-    revision: u64,
-    (about, whole): (Vec<About>, bool),
-    patience: Duration,
-) -> Result<bool, Problem> {
-    let (answer, come) = oneshot::channel();
-    api.control.wait(Wait { revision, about, whole, answer });
-    match tokio::time::timeout(patience, come).await {
-        Ok(Ok(Outcome::Done)) => Ok(true),
-        Ok(Ok(Outcome::Refused { object, why })) => {
-            Err(Problem::not_in_force(object.to_string(), why))
-        }
-        Ok(Err(_)) | Err(_) => Ok(false),
     }
 }
 

@@ -20,7 +20,7 @@ use state::object::{Event, Key, Kind, Object, TooOld};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::Api;
+use crate::control::Api;
 use crate::fields::Fields;
 use crate::problem::Problem;
 use crate::query::Listed;

@@ -17,9 +17,9 @@ use serde::Serialize;
 use crate::advertise::{Advertiser, BURST, Table};
 use crate::peer::settings::Settings;
 use crate::wire::capability::code;
-use crate::wire::update::Context;
+
 use crate::wire::{
-    Family, Fault, Framer, Kind, Message, Notification, Open, Refresh, RefreshKind, frame,
+    Context, Family, Fault, Framer, Kind, Message, Notification, Open, Refresh, RefreshKind, frame,
 };
 use negotiate::{Negotiated, Without, negotiate, our_open};
 use received::Received;

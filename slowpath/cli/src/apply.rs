@@ -8,10 +8,10 @@ use clap::Args;
 use serde_json::json;
 use state::object::{Object, Refusal, Why};
 
-use super::With;
 use super::difference::{self, Field};
 use super::files::{self, Files, Given, Take, Wrong};
-use super::output::{Output, print};
+use super::options::{Output, With};
+use super::output::print;
 use super::write::{self, How, Wish};
 
 /// What is applied, and how.

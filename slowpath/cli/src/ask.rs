@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use api::Problem;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -155,4 +156,17 @@ pub fn send(socket: &Path, request: &Request<'_>) -> Result<Answer, AskError> {
         Ok(failure) => Err(AskError::Refused(failure.error)),
         Err(_) => Err(AskError::Strange(format!("{} {body}", line.trim()))),
     }
+}
+
+/// A document, or why there is none.
+pub fn get<T: DeserializeOwned>(socket: &Path, path: &str) -> Result<T, String> {
+    document(socket, path).map_err(|e| e.to_string())
+}
+
+/// All but the unreserved characters (RFC 3986 2.3).
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// Percent-encodes all but letters, digits and the harmless marks (RFC 3986 2.3).
+pub fn escaped(text: &str) -> String {
+    utf8_percent_encode(text, RESERVED).to_string()
 }

@@ -16,11 +16,13 @@ use slowpath::report::{FlowPage, ServiceReport};
 use state::name::Name;
 use state::object::{API, Kind, Object, Spec};
 
-use super::output::{Output, print, put};
+use super::ask::{escaped, get};
+use super::draw;
+use super::options::{Output, With};
+use super::output::{print, put};
 use super::policy::{self, Backend};
 use super::service::{json_of, lists, name};
 use super::write::{self, How, Report, Wish};
-use super::{With, draw, escaped, get};
 
 /// What is done with a backend.
 #[derive(Subcommand)]

@@ -11,9 +11,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::ask::{escaped, get};
 use super::draw::{Table, count, span};
+use super::options::With;
 use super::output::print;
-use super::{With, escaped, get};
 
 /// Prefixes that a cell shows at most.
 const SHOWN: usize = 5;

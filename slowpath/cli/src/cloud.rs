@@ -1,24 +1,22 @@
 //! `weir cloud`: this machine at its cloud, what is wrong there, and what scripts need.
 
+mod account;
 mod doctor;
 mod remote;
 
-use std::future::Future;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use aws::account::{Account, Settings};
 use clap::Subcommand;
 use clouds::report::{Carried, Ends, Report};
-use clouds::retry::Policy;
 use serde::Serialize;
 use slowpath::report::Status;
-use tokio::sync::watch;
 
-use super::With;
+use super::ask::get;
 use super::draw::{Table, count};
+use super::options::With;
 use super::output::print;
+use account::NO_CLOUD;
 
 /// What `weir cloud` does.
 #[derive(Subcommand)]
@@ -42,9 +40,6 @@ pub enum CloudWhat {
     Wait(remote::WaitWhat),
 }
 
-/// Why there is nothing to tell.
-const NO_CLOUD: &str = "the configuration has no section [aws] or [azure]";
-
 /// Runs `weir cloud`.
 pub fn run(with: &With, socket: &Path, what: &CloudWhat) -> Result<ExitCode, String> {
     match what {
@@ -67,8 +62,8 @@ struct Standing {
 }
 
 fn status(with: &With, socket: &Path, calls: bool) -> Result<ExitCode, String> {
-    let report: Report = super::get(socket, "/cloud")?;
-    let Status { able, reasons, ready, .. } = super::get(socket, "/status")?;
+    let report: Report = get(socket, "/cloud")?;
+    let Status { able, reasons, ready, .. } = get(socket, "/status")?;
     if report.cloud.is_empty() {
         return Err(format!("no cloud is asked anything: {NO_CLOUD}"));
     }
@@ -165,23 +160,6 @@ fn asked(report: &Report) -> String {
         table.row(vec![asked.operation.clone(), asked.outcome.clone(), count(asked.times)]);
     }
     table.text()
-}
-
-/// Runs what waits for the network.
-fn block_on<T>(what: impl Future<Output = T>) -> Result<T, String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    Ok(runtime.map_err(|e| format!("no runtime for the network: {e}"))?.block_on(what))
-}
-
-/// An account to ask, and the word to stop that keeps its questions alive.
-async fn account(
-    region: Option<String>,
-    policy: Policy,
-    bound: Duration,
-) -> Result<(Account, watch::Sender<bool>), aws::told::CallError> {
-    let (stay, cancel) = watch::channel(false);
-    let settings = Settings { region, policy, bound, ..Settings::default() };
-    Ok((Account::load(settings, cancel).await?, stay))
 }
 
 #[cfg(test)]

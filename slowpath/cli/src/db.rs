@@ -7,9 +7,10 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::Value;
 use state::show::{Row, Table, cell};
 
+use super::ask::{escaped, get};
 use super::draw::{self, span};
+use super::options::With;
 use super::output::{Told, follow, print};
-use super::{With, escaped};
 
 /// What is done with a table.
 #[derive(Subcommand)]
@@ -81,7 +82,7 @@ pub fn run(with: &With, socket: &Path, what: &DbWhat) -> Result<(), String> {
     if shown.watch {
         return watch(with, socket, &path, &columns);
     }
-    let rows: Vec<Row> = super::get(socket, &path)?;
+    let rows: Vec<Row> = get(socket, &path)?;
     let rows: Vec<Row> = rows.into_iter().map(|row| chosen(row, &columns)).collect();
     print(with, &rows, || table(&rows, &columns).text());
     Ok(())

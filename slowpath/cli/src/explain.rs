@@ -6,8 +6,9 @@ use std::path::Path;
 use clap::Args;
 use explain::{Explanation, Question};
 
+use super::ask;
+use super::options::With;
 use super::output::print;
-use super::{With, ask};
 
 /// Packets, and how they come.
 #[derive(Args)]

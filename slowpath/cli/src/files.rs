@@ -12,7 +12,8 @@ use slowpath::sources;
 use state::name::Source;
 use state::object::{API, Key, Object};
 
-use super::{With, offline};
+use super::offline;
+use super::options::With;
 
 /// An object, and where it is written.
 pub struct Given {

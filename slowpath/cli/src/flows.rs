@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::ask::{self, AskError};
-use super::output::{Output, print_next, put};
-use super::{With, escaped, get, show};
+use super::ask::{self, AskError, escaped, get};
+use super::options::{Output, With};
+use super::output::{print_next, put};
+use super::show;
 use slowpath::report::{Failure, FlowPage, TraceLine};
 
 /// Which flows, and how many.

@@ -7,9 +7,10 @@ use clap::{Args, Subcommand};
 use serde_json::Value;
 use state::object::Kind;
 
+use super::ask::{self, escaped};
 use super::draw::Table;
+use super::options::With;
 use super::output::{Told, follow, print};
-use super::{With, escaped};
 
 /// Which objects, and how they are shown.
 #[derive(Args)]
@@ -61,7 +62,7 @@ pub fn get(with: &With, socket: &Path, args: &GetArgs) -> Result<(), String> {
     let kinds = Kind::ALL.iter().filter(|kind| kind.is_wanted()).map(|kind| kind.many());
     let kinds: Vec<&str> = if all { kinds.collect() } else { vec![kind.as_str()] };
     for kind in kinds {
-        let some: Vec<Value> = super::get(socket, &format!("/objects/{}", escaped(kind)))?;
+        let some: Vec<Value> = ask::get(socket, &format!("/objects/{}", escaped(kind)))?;
         objects.extend(some);
     }
     if let Some(name) = &args.name {
@@ -136,8 +137,7 @@ fn conditions(object: &Value) -> String {
 pub fn maps(with: &With, socket: &Path, what: &MapsWhat) -> Result<(), String> {
     let MapsWhat::Dump { address, no_ids } = what;
     let address = address.as_deref().map(escaped).unwrap_or_default();
-    let lines: Vec<String> =
-        super::get(socket, &format!("/maps?address={address}&ids={}", !no_ids))?;
+    let lines: Vec<String> = ask::get(socket, &format!("/maps?address={address}&ids={}", !no_ids))?;
     print(with, &lines, || lines.iter().map(|line| format!("{line}\n")).collect());
     Ok(())
 }

@@ -5,8 +5,9 @@ use std::path::Path;
 use clap::Args;
 use health::report::Row;
 
-use super::With;
+use super::ask::get;
 use super::draw::{Table, span};
+use super::options::With;
 use super::output::print;
 
 /// Which backends, and how they are shown.
@@ -21,7 +22,7 @@ pub struct HealthArgs {
 
 /// Runs `weir health`.
 pub fn run(with: &With, socket: &Path, args: &HealthArgs) -> Result<(), String> {
-    let mut rows: Vec<Row> = super::get(socket, "/checks")?;
+    let mut rows: Vec<Row> = get(socket, "/checks")?;
     let part = args.service.as_deref().unwrap_or_default();
     rows.retain(|row| row.service.contains(part) && !(args.ill && row.state == "healthy"));
     print(with, &rows, || table(&rows));

@@ -17,6 +17,7 @@ mod flows;
 mod get;
 mod health;
 mod offline;
+mod options;
 mod output;
 mod pages;
 mod pls;
@@ -30,12 +31,11 @@ mod write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::de::DeserializeOwned;
+use clap::{CommandFactory, Parser, Subcommand};
 
-use ask::AskError;
-use output::{Output, print};
+use ask::get;
+use options::With;
+use output::print;
 use slowpath::report::{DropReport, ServiceReport, Status};
 use slowpath::sources::CONFIG;
 
@@ -50,26 +50,6 @@ struct Cli {
     with: With,
     #[command(subcommand)]
     what: What,
-}
-
-/// What all subcommands take.
-#[derive(Args)]
-pub struct With {
-    /// Configuration file [default: /etc/weir/weir.toml where it exists]
-    #[arg(long, global = true, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// A setting that overrides file and environment, as in --set ingress.mtu=9001
-    #[arg(long, global = true, value_name = "KEY=VALUE")]
-    set: Vec<String>,
-    /// slowpath's control socket [default: control.socket of the configuration]
-    #[arg(long, global = true, value_name = "PATH")]
-    socket: Option<PathBuf>,
-    /// A table for people; JSON or YAML for programs, a document each for what goes on
-    #[arg(long, short, global = true, value_enum, default_value_t = Output::Table)]
-    output: Output,
-    /// The same as --output json
-    #[arg(long, global = true)]
-    json: bool,
 }
 
 #[derive(Subcommand)]
@@ -105,7 +85,7 @@ enum What {
     Config(ConfigWhat),
     /// Memory for DPDK and the region
     #[command(subcommand)]
-    Hugepages(HugepagesWhat),
+    Hugepages(offline::HugepagesWhat),
     /// The tables of the control state: services, frontends, backends, health of the parts
     #[command(subcommand)]
     Db(db::DbWhat),
@@ -167,16 +147,6 @@ enum What {
 enum ConfigWhat {
     /// Checks configuration and services file, prints what is in force and from where
     Check,
-}
-
-#[derive(Subcommand)]
-enum HugepagesWhat {
-    /// What memory the configuration needs, term by term
-    Plan,
-    /// What of it is missing, and what to type
-    Check,
-    /// Reserves it now (root)
-    Apply,
 }
 
 /// Runs the command line; the exit code is 0, 1 for "no", 2 for errors.
@@ -257,10 +227,6 @@ fn run(cli: &Cli) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn get<T: DeserializeOwned>(socket: &Path, path: &str) -> Result<T, String> {
-    ask::document(socket, path).map_err(|e: AskError| e.to_string())
-}
-
 /// The socket: as told, else the configuration's, else the default.
 fn socket(with: &With) -> Result<PathBuf, String> {
     if let Some(socket) = &with.socket {
@@ -270,14 +236,6 @@ fn socket(with: &With) -> Result<PathBuf, String> {
         (None, false) if with.set.is_empty() => Ok(SOCKET.into()),
         _ => Ok(offline::load(with)?.control.socket),
     }
-}
-
-/// All but the unreserved characters (RFC 3986 2.3).
-const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-
-/// Percent-encodes a text as one segment of a path, or one value of a query.
-fn escaped(text: &str) -> String {
-    utf8_percent_encode(text, RESERVED).to_string()
 }
 
 #[cfg(test)]

@@ -3,15 +3,27 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use clap::Subcommand;
 use config::checked::Config;
 use hugepages::Machine;
-use slowpath::sources;
+use slowpath::sources::{self, CONFIG};
 use state::object::{Kind, Object};
 
 use serde_json::{Value, json};
 
+use super::options::With;
 use super::output::print;
-use super::{CONFIG, HugepagesWhat, With};
+
+/// What `weir hugepages` does.
+#[derive(Subcommand)]
+pub enum HugepagesWhat {
+    /// What memory the configuration needs, term by term
+    Plan,
+    /// What of it is missing, and what to type
+    Check,
+    /// Reserves it now (root)
+    Apply,
+}
 
 /// Loads the configuration as told, or the default file where it exists.
 pub fn load(with: &With) -> Result<Config, String> {

@@ -4,31 +4,12 @@ use std::io::{BufRead, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use clap::ValueEnum;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::With;
 use super::ask::{self, AskError};
 use super::draw::Table;
-
-/// How documents are written.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum Output {
-    /// For people
-    Table,
-    /// For programs
-    Json,
-    /// For people who like it
-    Yaml,
-}
-
-impl With {
-    /// How to write.
-    pub fn output(&self) -> Output {
-        if self.json { Output::Json } else { self.output }
-    }
-}
+use super::options::{Output, With};
 
 /// Prints a document, or what people are told instead.
 pub fn print<T: Serialize>(with: &With, document: &T, text: impl FnOnce() -> String) {

@@ -6,7 +6,7 @@ use std::path::Path;
 use clap::Command;
 use clap_complete::Shell;
 
-use super::With;
+use super::options::With;
 use super::output::print;
 
 /// Prints a shell's completions.

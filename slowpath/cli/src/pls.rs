@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use slowpath::private_link::Shown;
 use state::object::API;
 
-use super::ask::{self, Request};
+use super::ask::{self, Request, escaped, get};
 use super::draw::Table;
+use super::options::With;
 use super::output::print;
-use super::{With, escaped, get};
 
 /// What `weir pls` does.
 #[derive(Subcommand)]

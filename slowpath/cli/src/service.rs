@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 use state::name::Name;
 use state::object::{API, Kind, Object, Spec};
 
+use super::ask::{escaped, get};
+use super::options::With;
 use super::policy::{self, Backend, Policy};
 use super::write::{self, How, Wish};
-use super::{With, escaped, get};
 
 /// What is done with a service.
 #[derive(Subcommand)]

@@ -5,9 +5,9 @@ use std::path::Path;
 use clap::Subcommand;
 use serde_json::Value;
 
-use super::ask::{self, Request};
+use super::ask::{self, Request, escaped};
+use super::options::With;
 use super::output::print;
-use super::{With, escaped};
 
 /// What `weir source` does.
 #[derive(Subcommand)]

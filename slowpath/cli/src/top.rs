@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::With;
+use super::ask::get;
 use super::draw::{Table, count, span};
-use super::output::{Output, print_next, put};
+use super::options::{Output, With};
+use super::output::{print_next, put};
 use slowpath::counted::OTHERS;
 use slowpath::report::{DropReport, ServiceReport, Status};
 use state::words::address_port;
@@ -31,9 +32,9 @@ pub struct Look {
 fn look(socket: &Path) -> Result<Look, String> {
     Ok(Look {
         at: Instant::now(),
-        status: super::get(socket, "/status")?,
-        services: super::get(socket, "/services")?,
-        drops: super::get(socket, "/drops")?,
+        status: get(socket, "/status")?,
+        services: get(socket, "/services")?,
+        drops: get(socket, "/drops")?,
     })
 }
 

@@ -17,10 +17,10 @@ use serde_json::Value;
 use state::name::Name;
 use state::object::{Kind, Object};
 
-use super::With;
 use super::ask::{self, AskError, Request};
 use super::difference::{self, Field};
-use super::output::{Output, print, put};
+use super::options::{Output, With};
+use super::output::{print, put};
 
 /// How often a write is tried again that others' writes came before.
 const TRIES: usize = 16;

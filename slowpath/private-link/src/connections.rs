@@ -9,10 +9,10 @@ use clouds::retry::Pause;
 use serde_json::{Value, json};
 
 use crate::ask;
+use crate::course::{Course, DRIFT, Event};
 use crate::errors::SOON;
+use crate::names::id_of;
 use crate::object::{Aspect, Connection, Reason};
-use crate::reconcile::{Course, DRIFT, Event};
-use crate::service::id_of;
 use crate::time::Time;
 use crate::turn::Side;
 

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use crate::ask;
 use crate::connections::{self, Verdict};
+use crate::course::{Course, Event};
 use crate::dns;
 use crate::endpoint;
 use crate::errors::{Cause, OrStop, Outcome, Stop};
 use crate::names;
 use crate::object::{Aspect, Fixed, Reason, Step};
-use crate::reconcile::{Course, Event};
 use crate::service::is_ours;
 use crate::turn::{State, busy};
 

@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use azure::arm::{Ask, Begun};
 use azure::id::ResourceId;
-use clouds::failure::{Failure, Setback};
+use clouds::failure::Setback;
 use serde_json::{Value, json};
 
 use crate::ask;
-use crate::errors::{OrStop, Outcome, Stop};
+use crate::course::{Course, DRIFT, Event};
+use crate::errors::{OrStop, Outcome, Stop, overlaps};
 use crate::names;
 use crate::object::{Aspect, Fixed, FixedEndpoint, Reason, Step, Zone, ZoneStatus};
-use crate::reconcile::{Course, DRIFT, Event};
 use crate::turn::{State, busy};
 
 /// For how long others may remember an address, in seconds.
@@ -212,13 +212,6 @@ fn known_elsewhere(course: &Course<'_>, zone: &ResourceId) -> bool {
     let noted = course.status.endpoint.zones.get(&zone.name().to_ascii_lowercase());
     let since = noted.and_then(|noted| noted.elsewhere);
     since.is_some_and(|since| course.turn.now < since.after(ELSEWHERE))
-}
-
-/// A link that can't be because the network has another one.
-pub(crate) fn overlaps(setback: &Setback) -> bool {
-    let sort = matches!(setback.error.kind, Failure::Conflict | Failure::Invalid);
-    let message = setback.error.message.to_ascii_lowercase();
-    sort && (message.contains("overlapping namespace") || message.contains("already linked"))
 }
 
 /// Zones and records that are not wanted any more.

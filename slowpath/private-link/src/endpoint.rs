@@ -9,12 +9,11 @@ use clouds::failure::Setback;
 use serde_json::{Value, json};
 
 use crate::ask;
+use crate::course::{Course, Event};
 use crate::dns;
 use crate::errors::{OrStop, Outcome, Stop};
-use crate::names;
+use crate::names::{self, id_of};
 use crate::object::{Aspect, Fixed, Reason, Step};
-use crate::reconcile::{Course, Event};
-use crate::service::id_of;
 use crate::turn::{State, busy};
 
 /// Where an endpoint's connections may lie: those that somebody approves, and those that nobody

@@ -122,6 +122,13 @@ impl<T> OrStop for Option<T> {
     }
 }
 
+/// A link that can't be because the network has another one.
+pub(crate) fn overlaps(setback: &Setback) -> bool {
+    let sort = matches!(setback.error.kind, Failure::Conflict | Failure::Invalid);
+    let message = setback.error.message.to_ascii_lowercase();
+    sort && (message.contains("overlapping namespace") || message.contains("already linked"))
+}
+
 #[cfg(test)]
 mod tests {
     use clouds::failure::Operation;

@@ -18,10 +18,12 @@
 
 mod ask;
 mod connections;
+mod course;
 mod delete;
 mod dns;
 mod endpoint;
 mod errors;
+mod frontend;
 pub mod lease;
 
 pub mod names;
@@ -39,6 +41,7 @@ pub use config::private_link::time;
 
 pub use ask::{ENDPOINT_SIDE, LEASE, SERVICE_SIDE};
 pub use connections::{Verdict, decide};
+pub use course::Event;
 pub use errors::pause_after;
-pub use reconcile::{Event, Finalizer, Next, Round, reconcile};
+pub use reconcile::{Finalizer, Next, Round, reconcile};
 pub use turn::{Arms, Settings, Standing, Turn};

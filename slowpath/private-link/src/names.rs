@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use azure::id::ResourceId;
 use serde_json::{Map, Value, json};
 
 pub use config::private_link::names::{LONGEST, TAG_PREFIX, allowed};
@@ -94,4 +95,8 @@ pub fn with(tags: &Value, wanted: &Map<String, Value>) -> Value {
     let there = tags.as_object().cloned().unwrap_or_default();
     let all: BTreeMap<String, Value> = there.into_iter().chain(wanted.clone()).collect();
     json!(all)
+}
+
+pub(crate) fn id_of(body: &Value) -> Option<ResourceId> {
+    ResourceId::parse(body["id"].as_str()?).ok()
 }

@@ -3,13 +3,11 @@
 use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
+use crate::course::{Course, DRIFT, Event};
 use crate::errors::{Cause, Outcome, SOON, Stop};
 use crate::object::{Aspect, Fixed, HeldOff, Object, Reason, Status, Truth, Wrong};
 use crate::turn::{Standing, Turn};
 use crate::{delete, dns, endpoint, service};
-
-/// What is as it should be is looked at again after so long: others may change it.
-pub(crate) const DRIFT: Duration = Duration::from_secs(5 * 60);
 
 /// What its owner has not made yet, an observer looks for after so long.
 const ABSENT: Duration = Duration::from_secs(2 * 60);
@@ -47,35 +45,6 @@ pub enum Next {
     BackOff,
     /// Never: there is nothing left to do.
     Never,
-}
-
-/// Something that happened.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Event {
-    /// Somebody may have to do something.
-    pub warning: bool,
-    /// One word for machines.
-    pub reason: &'static str,
-    /// A sentence for people.
-    pub message: String,
-}
-
-impl Event {
-    pub(crate) fn note(reason: &'static str, message: impl Into<String>) -> Event {
-        Event { warning: false, reason, message: message.into() }
-    }
-
-    pub(crate) fn warning(reason: &'static str, message: impl Into<String>) -> Event {
-        Event { warning: true, ..Event::note(reason, message) }
-    }
-}
-
-/// A round on its way.
-pub(crate) struct Course<'a> {
-    pub(crate) turn: &'a Turn<'a>,
-    pub(crate) object: &'a Object,
-    pub(crate) status: Status,
-    pub(crate) events: Vec<Event>,
 }
 
 /// One round. It asks Azure a bounded number of questions, each for a bounded time, and waits for

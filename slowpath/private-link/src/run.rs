@@ -17,9 +17,10 @@ use clouds::retry::Pause;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{self, JoinSet};
 
+use crate::course::Event;
 use crate::lease::{self, Lease, Ownership};
 use crate::object::{Object, Status};
-use crate::reconcile::{Event, Finalizer, Next, reconcile};
+use crate::reconcile::{Finalizer, Next, reconcile};
 use crate::time::Time;
 use crate::turn::{Arms, Settings, Standing, Turn};
 

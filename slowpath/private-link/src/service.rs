@@ -13,25 +13,16 @@ use serde_json::{Value, json};
 
 use crate::ask;
 use crate::connections;
+use crate::course::{Course, DRIFT, Event};
 use crate::errors::{OrStop, Outcome, Stop, pause_after};
-use crate::names;
+use crate::frontend::{Frontend, frontend_of};
+use crate::names::{self, id_of};
 use crate::object::{Aspect, Fixed, Reason, Step};
-use crate::reconcile::{Course, DRIFT, Event};
 use crate::subnet;
 use crate::turn::{State, busy};
 
 /// An update that Azure took without doing it is not asked for again any sooner.
 const REPEAT: Duration = Duration::from_secs(2 * 60);
-
-/// A frontend of an internal load balancer.
-pub(crate) struct Frontend {
-    /// The load balancer.
-    pub(crate) balancer: ResourceId,
-    /// The frontend's own id, as Azure tells it.
-    pub(crate) id: String,
-    /// The subnet of its address.
-    pub(crate) subnet: Option<ResourceId>,
-}
 
 /// Goes one step on; when to look again where nothing is left to do.
 pub(crate) async fn keep(course: &mut Course<'_>, fixed: &Fixed) -> Outcome<Duration> {
@@ -105,10 +96,6 @@ fn note(course: &mut Course<'_>, fixed: &Fixed, body: &Value) {
     if let Some(alias) = body["properties"]["alias"].as_str().filter(|alias| !alias.is_empty()) {
         service.alias = Some(alias.to_owned());
     }
-}
-
-pub(crate) fn id_of(body: &Value) -> Option<ResourceId> {
-    ResourceId::parse(body["id"].as_str()?).ok()
 }
 
 /// For those who may only read: what is there is noted; whether anything of ours is.
@@ -250,23 +237,6 @@ async fn frontend(course: &mut Course<'_>, fixed: &Fixed, address: IpAddr) -> Ou
     let message = format!("{} has {address}", found.balancer.name());
     course.tell(Aspect::Balancer, (true, Reason::AzureSuccess), &message);
     Continue(found)
-}
-
-/// What misses a property is no frontend.
-fn frontend_of(balancer: &Value, address: IpAddr) -> Option<Frontend> {
-    let id = id_of(balancer)?;
-    let frontends = balancer["properties"]["frontendIPConfigurations"].as_array()?;
-    frontends.iter().find_map(|frontend| {
-        let properties = &frontend["properties"];
-        let found: IpAddr = properties["privateIPAddress"].as_str()?.parse().ok()?;
-        let subnet = properties["subnet"]["id"].as_str();
-        let frontend = frontend["id"].as_str()?.to_owned();
-        (found == address).then(|| Frontend {
-            balancer: id.clone(),
-            id: frontend,
-            subnet: subnet.and_then(|subnet| ResourceId::parse(subnet).ok()),
-        })
-    })
 }
 
 async fn create(course: &mut Course<'_>, fixed: &Fixed, address: IpAddr) -> Outcome<Duration> {

@@ -8,11 +8,11 @@ use azure::id::ResourceId;
 use serde_json::{Value, json};
 
 use crate::ask;
+use crate::course::{Course, Event};
 use crate::errors::{Cause, OrStop, Outcome, Stop};
-use crate::names;
+use crate::frontend::Frontend;
+use crate::names::{self, id_of};
 use crate::object::{Aspect, Fixed, Reason, Step};
-use crate::reconcile::{Course, Event};
-use crate::service::{Frontend, id_of};
 use crate::turn::{State, busy};
 
 /// The size of a subnet that we make, where there is room for it.

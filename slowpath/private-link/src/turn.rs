@@ -8,7 +8,7 @@ use clouds::failure::{Failure, Operation, Setback};
 use clouds::retry::Pause;
 use serde_json::Value;
 
-use crate::errors::{Cause, Outcome, Stop};
+use crate::errors::{Cause, Outcome, Stop, overlaps};
 use crate::object::{Aspect, Reason, Running, Step};
 use crate::time::Time;
 
@@ -178,7 +178,7 @@ impl Side<'_> {
             {
                 return Continue(());
             }
-            Ok(Progress::Failed(setback)) if crate::dns::overlaps(&setback) => {
+            Ok(Progress::Failed(setback)) if overlaps(&setback) => {
                 let message = setback.error.to_string();
                 return Break(Stop::wait(step.aspect(), Reason::LinkedElsewhere, message));
             }

@@ -10,7 +10,6 @@ use announce::controller::{Look, ReconcileError, World};
 use announce::select;
 use announce::snapshot::{Acknowledged, ControlPlaneState, Plane};
 use state::labels::Pairs;
-use state::object::Object;
 use state::store::Order;
 
 use super::conditions;
@@ -113,9 +112,4 @@ impl World for Around {
             }
         });
     }
-}
-
-/// Whether a policy is to be looked at.
-pub(super) fn is_there(object: &Object) -> bool {
-    object.life().deletion.is_none()
 }

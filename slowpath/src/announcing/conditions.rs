@@ -11,8 +11,6 @@ use state::name::Precedence;
 use state::object::{BgpPeeringPolicySpec, Change, Condition, Kind, Object, Objects, Spec, Truth};
 use state::reflect::ACCEPTED;
 
-use super::around::is_there;
-
 /// What is to be noted on policies after a round that ended so; nothing where all of it is.
 pub(super) fn news(
     objects: &Objects,
@@ -123,6 +121,11 @@ fn change(object: &Object, conditions: Vec<Condition>) -> Option<Change> {
     });
     let (key, observed) = (object.key(), object.generation);
     (!is_so).then_some(Change::Status { key, observed, conditions })
+}
+
+/// Whether a policy is to be looked at.
+pub(super) fn is_there(object: &Object) -> bool {
+    object.life().deletion.is_none()
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use state::object::Kind;
 use state::show::{KeyFilter, Row, Table};
 use tokio::sync::mpsc;
 
-use super::{at_leisure, refuse};
+use super::answer::{at_leisure, refuse};
 use crate::live::Live;
 
 /// How often a watched table is looked at: statuses change without a revision.

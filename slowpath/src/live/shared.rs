@@ -12,12 +12,11 @@ use clouds::report::Report;
 use listeners::Reserved;
 use parking_lot::{Mutex, RwLock};
 use state::appliance::Appliance;
-use state::name::Precedence;
-use state::object::Objects;
 use state::sources::Settings;
 use state::tables::Tables;
 use tokio::sync::watch;
 
+use super::wanted::Wanted;
 use crate::checks::Checks;
 use crate::followed::{Ends, Followed};
 use crate::health::Able;
@@ -25,19 +24,6 @@ use crate::heartbeat::Heartbeat;
 use crate::published::Published;
 use crate::report::{Status, StoreStatus};
 use crate::trace::TraceRequest;
-
-/// What there shall be, as the sources said last.
-#[derive(Clone, Debug, Default)]
-pub struct Wanted {
-    /// What was given to us.
-    pub objects: Objects,
-    /// The tables that are made of it.
-    pub tables: Tables,
-    /// The appliance as selection sees it.
-    pub appliance: Arc<Appliance>,
-    /// Which source's word counts.
-    pub precedence: Precedence,
-}
 
 /// Whether a trace runs. There is one at a time: the lcores follow one filter.
 #[derive(Default)]

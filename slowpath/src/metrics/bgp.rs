@@ -8,7 +8,7 @@ use bgp::speaker::told::Told;
 use prometheus_client::encoding::NoLabelSet;
 use prometheus_client::metrics::MetricType;
 
-use super::Family;
+use super::family::Family;
 use crate::announcing::Desk;
 
 /// A neighbor, with what its metrics are labelled.

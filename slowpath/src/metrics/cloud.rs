@@ -4,7 +4,7 @@ use std::fmt;
 
 use clouds::report::Report;
 
-use super::Family;
+use super::family::Family;
 
 const PHASES: [&str; 8] =
     ["looking", "outside", "registered", "ready", "leading", "following", "leaving", "over"];

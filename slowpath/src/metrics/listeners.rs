@@ -4,7 +4,7 @@ use std::fmt;
 
 use ::listeners::{Counts, Timeout};
 
-use super::Family;
+use super::family::Family;
 use crate::listening::Listening;
 
 /// All of them.

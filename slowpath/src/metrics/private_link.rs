@@ -5,7 +5,7 @@ use std::fmt;
 use private_link::run::Objects;
 use private_link::told::Numbers;
 
-use super::Family;
+use super::family::Family;
 use crate::private_link::Desk;
 
 /// What Azure calls the states of connections.

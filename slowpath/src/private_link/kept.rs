@@ -14,11 +14,11 @@ use private_link::run::{Objects, Unsaved, Write};
 use private_link::time::Time;
 use serde::{Deserialize, Serialize};
 use state::name::Precedence;
-use state::object::{self, Change, Key, Kind, Object, Spec, Why};
+use state::object::{self, Change, Key, Object, Spec, Why};
 use state::store::Order;
 use tokio::sync::{Notify, watch};
 
-use super::shadowed;
+use super::shadowed::{self, heard, is_held};
 use crate::desired::{self, Store};
 
 /// Events of an object that are remembered.
@@ -80,27 +80,6 @@ pub struct Kept {
     /// Names that are to be looked at now.
     urgent: Mutex<BTreeSet<String>>,
     hurry: Notify,
-}
-
-/// Of all private links of a name the one that counts.
-pub(super) fn heard<'o>(
-    objects: &'o object::Objects,
-    precedence: &Precedence,
-) -> BTreeMap<&'o str, &'o Arc<Object>> {
-    let mut heard: BTreeMap<&str, &Arc<Object>> = BTreeMap::new();
-    // What is being taken back ends before another source's takes its place.
-    let rank = |object: &Object| (!is_held(object), precedence.of(&object.source));
-    for object in objects.of_kind(Kind::PrivateLinkService) {
-        let there = heard.entry(object.name.as_str()).or_insert(object);
-        if rank(object) < rank(there) {
-            *there = object;
-        }
-    }
-    heard
-}
-
-fn is_held(object: &Object) -> bool {
-    object.life().finalizers.iter().any(|name| **name == *FINALIZER)
 }
 
 fn link(object: &Object) -> Option<Link> {

@@ -14,7 +14,7 @@ use private_link::{Verdict, decide};
 use serde::{Deserialize, Serialize};
 
 use super::{Desk, Told};
-use crate::control::refuse;
+use crate::control::answer::refuse;
 
 /// Why a connection is approved or rejected where nobody says.
 const BY_HAND: &str = "Weir: by an operator";

@@ -1,12 +1,13 @@
 //! Which private links are not heard, since another source says what that name is.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::SystemTime;
 
+use private_link::object::FINALIZER;
 use state::name::Precedence;
 use state::object::{Change, Condition, Kind, Object, Objects, Truth};
 use state::reflect::{ACCEPTED, Told, Verdict};
-
-use super::kept::heard;
 
 /// What is to be noted on objects; nothing where all of it is.
 pub(super) fn news(objects: &Objects, precedence: &Precedence, now: SystemTime) -> Vec<Change> {
@@ -42,4 +43,25 @@ fn is_noted(object: &Object, change: &Change) -> bool {
     let observed = object.life().status.as_ref().map(|status| status.observed);
     let current = there.status == Truth::True || observed == Some(object.generation);
     current && conditions.iter().all(same)
+}
+
+/// Of all private links of a name the one that counts.
+pub(super) fn heard<'o>(
+    objects: &'o Objects,
+    precedence: &Precedence,
+) -> BTreeMap<&'o str, &'o Arc<Object>> {
+    let mut heard: BTreeMap<&str, &Arc<Object>> = BTreeMap::new();
+    // What is being taken back ends before another source's takes its place.
+    let rank = |object: &Object| (!is_held(object), precedence.of(&object.source));
+    for object in objects.of_kind(Kind::PrivateLinkService) {
+        let there = heard.entry(object.name.as_str()).or_insert(object);
+        if rank(object) < rank(there) {
+            *there = object;
+        }
+    }
+    heard
+}
+
+pub(super) fn is_held(object: &Object) -> bool {
+    object.life().finalizers.iter().any(|name| **name == *FINALIZER)
 }

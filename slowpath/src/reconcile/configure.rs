@@ -1,45 +1,15 @@
 //! The configuration while it runs: gateways and settings are table data and change like services,
 //! with them, all or nothing. What only a restart can change is refused with its keys.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use config::checked::Config;
 
 use super::Reconcile;
-use crate::followed::Followed;
-use crate::report::FileStatus;
+use super::configured::Waiting;
 use crate::sources::List;
 use crate::sources::file::Read;
-
-/// What was read and is not said yet.
-pub(super) struct Waiting {
-    /// The configuration that the services were checked against, if it is a new one.
-    pub(super) config: Option<Arc<Config>>,
-    pub(super) services: List,
-}
-
-/// What became of the watched configuration file.
-#[derive(Default)]
-pub(super) struct Configured {
-    /// Read, and not yet in force or refused: services are checked against it.
-    coming: Option<Arc<Config>>,
-    refused: Option<String>,
-    applied: Option<Instant>,
-    /// What was followed last of what the cloud says.
-    followed: Followed,
-}
-
-impl Configured {
-    pub(super) fn status(&self, path: &Path, now: Instant) -> FileStatus {
-        FileStatus {
-            path: path.display().to_string(),
-            applied_s_ago: self.applied.map(|at| now.duration_since(at).as_secs()),
-            refused: self.refused.clone(),
-        }
-    }
-}
 
 impl Reconcile<'_> {
     /// Takes what was read of both files. An order (SIGHUP) has them read in any case.

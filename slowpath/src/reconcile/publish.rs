@@ -1,17 +1,10 @@
-//! What others are told, and how they wake the loop.
+//! What others are told.
 
 use std::sync::Arc;
 
 use super::Reconcile;
 use crate::desired::precedence;
-use crate::live::{Published, Shared, Wanted};
-use crate::sources::file::Wake;
-
-/// What wakes the control loop.
-pub fn wake(shared: &Arc<Shared>) -> Wake {
-    let shared = Arc::clone(shared);
-    Arc::new(move || shared.wake())
-}
+use crate::live::{Published, Wanted};
 
 impl Reconcile<'_> {
     /// Tells those who answer questions what is asked now.

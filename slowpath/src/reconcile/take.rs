@@ -4,7 +4,7 @@
 //! Keeping takes as long as the disk does. Meanwhile the loop goes on with all else.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use config::checked::Config;
 use state::object::{self, Object, Why};
@@ -12,56 +12,14 @@ use state::plane::{Plane, Refusal};
 use state::reconcile::Now;
 use state::sources::removals::Permit;
 
-use super::{Reconcile, TIMES, Waiting};
+use super::configured::Waiting;
+use super::keeping::{Keeping, Next, Trial};
+use super::{Reconcile, TIMES};
 use crate::desired::appliance;
 use crate::sources;
 
 /// When a disk that doesn't take changes is asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
-/// How long a disk may take before the status says that it is waited for.
-const PATIENCE: Duration = Duration::from_secs(2);
-
-/// What was taken and is not yet in the region.
-pub(super) struct Trial {
-    /// Services as they were before.
-    services: Vec<Object>,
-    /// The configuration as it is now and as it was before, if it is another.
-    config: Option<(Arc<Config>, Arc<Config>)>,
-}
-
-/// What the store was told to keep and has not answered yet.
-pub(super) struct Keeping {
-    /// What becomes of it when it is kept.
-    next: Next,
-    since: Instant,
-}
-
-enum Next {
-    /// The files are taken.
-    Take(Waiting),
-    /// What was refused is taken back: services as they were before, whether a configuration was
-    /// refused with them, and why.
-    Back(Vec<Object>, bool, String),
-}
-
-impl Keeping {
-    /// What was refused is still among the tables, and the plane is not to be told of it.
-    pub(super) fn is_back(&self) -> bool {
-        matches!(self.next, Next::Back(..))
-    }
-
-    /// What the status says where the disk takes long.
-    pub(super) fn trouble(&self, now: Instant) -> Option<String> {
-        let took = now.saturating_duration_since(self.since);
-        (took >= PATIENCE).then(|| {
-            format!(
-                "the disk of control.state has not answered for {} s: what the files say is not \
-                 in force before it has",
-                took.as_secs()
-            )
-        })
-    }
-}
 
 impl Reconcile<'_> {
     /// Has what was read kept, and makes rows of it when it is, unless something that was taken

@@ -17,7 +17,7 @@ use tables::record::{
     Timeouts, Tunnel, TunnelKind,
 };
 
-use super::region::Need;
+use super::region::desired::Need;
 
 /// Inner MTU of tunnels that backends send by: what an Ethernet of 9,001 bytes could carry.
 const BACKEND_INNER_MTU: u16 = u16::MAX;

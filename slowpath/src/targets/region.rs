@@ -14,7 +14,9 @@
 
 mod backends;
 mod choice;
+pub(crate) mod desired;
 pub(crate) mod dump;
+mod leaving;
 mod say;
 mod tunnels;
 
@@ -40,9 +42,8 @@ use tables::writer::Writer;
 
 use super::compile;
 use crate::neighbours::Resolved;
-pub(crate) use backends::Need;
-use backends::{Key, Wish};
-use tunnels::Leaving;
+use desired::{Key, Need, Wish};
+use leaving::Leaving;
 
 /// The region's writer, and what has to be remembered beside the tables.
 pub struct RegionPlane<'r> {

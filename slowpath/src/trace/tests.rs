@@ -1,5 +1,7 @@
 //! What a traced packet looks like to a person.
 
+use std::time::Duration;
+
 use super::*;
 use tables::reason::DropReason;
 

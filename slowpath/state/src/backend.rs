@@ -94,3 +94,14 @@ impl Instance {
         }
     }
 }
+
+/// Puts backends that come by endpoint into the order of slots, and tells how many serve.
+pub fn arrange(backends: &mut [Arc<Instance>]) -> usize {
+    backends
+        .sort_by_key(|backend| (backend.health.unhealthy, backend.effective(), backend.endpoint));
+    let of = |state| backends.iter().filter(|backend| backend.effective() == state).count();
+    match of(State::Active) {
+        0 => of(State::Terminating),
+        active => active,
+    }
+}

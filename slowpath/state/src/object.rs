@@ -1,97 +1,56 @@
 //! One envelope for every kind of object that people and machines give us.
 //!
-//! A kind is one line of [`kinds!`] and a type that is [`Described`]; changes, the store, watches,
-//! the API and the command know no kind by name.
+//! A kind is one line in `kind.rs`, one line of [`specs!`] and a type that is [`Described`];
+//! changes, the store, watches, the API and the command know no kind by name.
 
 mod appliance;
 mod backends;
 pub mod bgp;
 mod change;
 mod checked;
+mod described;
 mod json;
+mod kind;
 mod objects;
 mod private_link;
+mod read;
+mod refusal;
 mod service;
 mod source;
 #[cfg(test)]
 mod tests;
 mod text;
 
-use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use schemars::JsonSchema;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 pub use appliance::ApplianceSpec;
 pub use backends::{BackendsSpec, Member};
 pub use bgp::BgpPeeringPolicySpec;
-pub use change::{Change, Refusal, Why};
+pub use change::Change;
 pub use checked::Checked;
 pub use config::private_link::Spec as PrivateLinkSpec;
 pub use config::services::{
     AFFINITY_MAX_S, FrontendSpec, ProxyRedirect, ServiceSpec, SourceRanges,
 };
-pub use json::{API, read, schema};
+pub use described::Described;
+pub use json::{API, schema};
+pub use kind::{Key, Kind};
 pub use objects::{Event, History, Objects, TooOld};
+pub use read::read;
+pub use refusal::{Refusal, Why};
 pub use source::{LEASE_MAX_S, REVISION_MAX, SourceSpec};
 
 use crate::labels::Pairs;
 use crate::name::{Name, Source};
 
-/// What a kind says of itself: its keys by serde and schemars, and what they don't tell by `check`.
-pub trait Described: Serialize + DeserializeOwned + JsonSchema {
-    /// What is wrong with it: the first field that cannot be, its path beginning with `spec`.
-    fn check(&self) -> Result<(), Refusal>;
-}
-
-impl<T: Described> Described for Arc<T>
-where
-    Arc<T>: DeserializeOwned,
-{
-    fn check(&self) -> Result<(), Refusal> {
-        (**self).check()
-    }
-}
-
-/// All kinds: the variant, the type of its spec, its name, and its name for many.
-macro_rules! kinds {
-    ($($(#[$doc:meta])* $kind:ident($spec:ty) = $one:literal, $many:literal;)*) => {
-        /// What sort of thing an object is.
-        #[derive(
-            Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize,
-            JsonSchema,
-        )]
-        pub enum Kind { $($(#[$doc])* #[serde(rename = $one)] $kind,)* }
-
-        impl Kind {
-            /// Every kind.
-            pub const ALL: &[Kind] = &[$(Kind::$kind),*];
-
-            /// Its name.
-            pub fn as_str(self) -> &'static str {
-                match self { $(Kind::$kind => $one,)* }
-            }
-
-            /// Its name for many, as in commands and addresses.
-            pub fn many(self) -> &'static str {
-                match self { $(Kind::$kind => $many,)* }
-            }
-
-            fn spec_schema(self) -> serde_json::Value {
-                match self { $(Kind::$kind => schemars::schema_for!($spec).into(),)* }
-            }
-
-            fn spec_from(self, json: &serde_json::Value) -> Result<Spec, Refusal> {
-                match self {
-                    $(Kind::$kind => json::read::<$spec>(json, "spec").map(Spec::$kind),)*
-                }
-            }
-        }
-
+/// The specs of all kinds: the variant, which is the kind's, and the type.
+macro_rules! specs {
+    ($($(#[$doc:meta])* $kind:ident($spec:ty);)*) => {
         /// What is wanted, by kind.
         #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
         #[serde(untagged)]
@@ -108,55 +67,34 @@ macro_rules! kinds {
                 match self { $(Spec::$kind(spec) => spec.check(),)* }
             }
         }
+
+        impl Kind {
+            fn spec_schema(self) -> serde_json::Value {
+                match self { $(Kind::$kind => schemars::schema_for!($spec).into(),)* }
+            }
+
+            fn spec_from(self, json: &serde_json::Value) -> Result<Spec, Refusal> {
+                match self {
+                    $(Kind::$kind => read::<$spec>(json, "spec").map(Spec::$kind),)*
+                }
+            }
+        }
     };
 }
 
-kinds! {
+specs! {
     /// A service with its frontends.
-    Service(Arc<ServiceSpec>) = "Service", "services";
+    Service(Arc<ServiceSpec>);
     /// Backends of a service: one source's list, or a part of it.
-    Backends(Arc<BackendsSpec>) = "Backends", "backends";
+    Backends(Arc<BackendsSpec>);
     /// This appliance as its configuration says: where it is, and what it counts as local.
-    Appliance(Arc<ApplianceSpec>) = "Appliance", "appliances";
+    Appliance(Arc<ApplianceSpec>);
     /// A source that speaks over the API: its lease, and what it said last.
-    Source(Arc<SourceSpec>) = "Source", "sources";
+    Source(Arc<SourceSpec>);
     /// Whom an appliance speaks BGP with, and what it announces.
-    BgpPeeringPolicy(Arc<BgpPeeringPolicySpec>) = "BgpPeeringPolicy", "bgp-peering-policies";
+    BgpPeeringPolicy(Arc<BgpPeeringPolicySpec>);
     /// An Azure Private Link Service in front of an internal load balancer, and its endpoint.
-    PrivateLinkService(Arc<PrivateLinkSpec>) = "PrivateLinkService", "private-link-services";
-}
-
-impl Kind {
-    /// Whether objects of this kind say what is wanted, and are written by people and machines.
-    pub fn is_wanted(self) -> bool {
-        self.read_only().is_none()
-    }
-
-    /// Why objects of this kind are written neither over the API nor in files, and what to do
-    /// instead; none for a kind that is.
-    pub fn read_only(self) -> Option<&'static str> {
-        match self {
-            Kind::Source => Some(
-                "a source's own object is written by the source, with what it asks below \
-                 /v1/sources/SOURCE",
-            ),
-            Kind::Appliance => Some(
-                "the appliance is as its configuration says: set `name`, `zone`, `local`, \
-                 `labels`, `annotations`, `cluster`, `external_cluster_ip`, `node_ports`, \
-                 `ingress.address` or `egress.address` in the configuration file, and restart \
-                 slowpath",
-            ),
-            Kind::Service | Kind::Backends | Kind::BgpPeeringPolicy | Kind::PrivateLinkService => {
-                None
-            }
-        }
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
+    PrivateLinkService(Arc<PrivateLinkSpec>);
 }
 
 /// By either name, in capitals or not, its words with dashes between them or not:
@@ -173,25 +111,6 @@ impl FromStr for Kind {
             let wrong = format!("there is no kind `{text}`");
             Refusal::new("kind", wrong, format!("allowed: {}", all.join(", ")))
         })
-    }
-}
-
-/// Which object. Sources may each say something under one name: precedence decides who is heard.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Key {
-    /// Its kind.
-    pub kind: Kind,
-    /// Its name, unique in a kind of one source.
-    pub name: Name,
-    /// Who said it.
-    pub source: Source,
-}
-
-/// `Service shop/web of file`.
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} of {}", self.kind, self.name, self.source)
     }
 }
 

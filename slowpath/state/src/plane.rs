@@ -6,13 +6,15 @@ use std::sync::Arc;
 use tables::maglev::{self, MaglevBackend};
 
 use crate::address::{Address, Endpoint};
-use crate::backend::Instance;
+use crate::backend::{Instance, arrange};
 use crate::dump::Record;
 use crate::frontend::Frontend;
-use crate::select;
 
 /// Number of a committed table set.
 pub type Generation = u32;
+
+/// Said of a frontend whose backends are there and get no new flows.
+pub const NOBODY_SERVES: &str = "no backend is healthy and serving";
 
 /// All that a plane has to know of one frontend; nothing to look up.
 #[derive(Clone, Debug)]
@@ -76,9 +78,9 @@ impl Wanted {
                 Arc::make_mut(instance).health.unhealthy = true;
             }
         }
-        wanted.serving = select::arrange(&mut wanted.backends);
+        wanted.serving = arrange(&mut wanted.backends);
         if wanted.serving == 0 && !wanted.backends.is_empty() {
-            wanted.note = Some(select::NOBODY_SERVES);
+            wanted.note = Some(NOBODY_SERVES);
         }
         wanted
     }

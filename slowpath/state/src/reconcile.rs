@@ -14,7 +14,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use foldhash::HashMap;
 
@@ -30,11 +30,12 @@ use crate::watch::News;
 mod health;
 mod jobs;
 mod prune;
+mod schedule;
 mod settings;
 
 pub use health::Health;
 use jobs::Jobs;
-use prune::Prune;
+use schedule::{Prune, delay};
 pub use settings::{Now, Settings};
 /// Brings a plane to what the tables say.
 #[derive(Debug)]
@@ -358,9 +359,4 @@ impl Reconciler {
             self.committed.push_back(Batch { generation, oldest, told });
         }
     }
-}
-
-/// The wait after so many failures before this one.
-fn delay(min: Duration, max: Duration, failures: u32) -> Duration {
-    min.saturating_mul(2_u32.saturating_pow(failures)).min(max)
 }

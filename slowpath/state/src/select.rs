@@ -11,14 +11,11 @@ use config::services::{Distribution, Mode, NatPolicy, TrafficPolicy};
 
 use crate::address::Reach;
 use crate::appliance::Appliance;
-use crate::backend::{Instance, Place, State};
+use crate::backend::{Instance, Place, State, arrange};
 use crate::dump::Flags;
 use crate::frontend::{Frontend, Kind};
-use crate::plane::Wanted;
+use crate::plane::{NOBODY_SERVES, Wanted};
 use crate::tables::Tables;
-
-/// FrontendSpec of a frontend whose backends are there and get no new flows.
-pub const NOBODY_SERVES: &str = "no backend is healthy and serving";
 
 /// Why a backend doesn't serve a frontend, from the first thing that is looked at to the last. That
 /// which came furthest tells best why there is none.
@@ -71,17 +68,6 @@ pub fn choose(tables: &Tables, frontend: &Arc<Frontend>, appliance: &Appliance) 
         (false, _) => None,
     };
     Wanted { frontend: Arc::clone(frontend), backends, serving, note }
-}
-
-/// Puts backends that come by endpoint into the order of slots, and tells how many serve.
-pub fn arrange(backends: &mut [Arc<Instance>]) -> usize {
-    backends
-        .sort_by_key(|backend| (backend.health.unhealthy, backend.effective(), backend.endpoint));
-    let of = |state| backends.iter().filter(|backend| backend.effective() == state).count();
-    match of(State::Active) {
-        0 => of(State::Terminating),
-        active => active,
-    }
 }
 
 /// Why no packet at an appliance can be meant for a frontend, and what to do where that can be

@@ -24,50 +24,23 @@ use std::collections::BTreeSet;
 use std::io;
 use std::time::SystemTime;
 
-use serde::{Deserialize, Serialize};
 use tracing::{error, warn};
 
 pub use damage::{Cut, Damage};
 pub use disk::{AnyDisk, Disk, Folder, Nowhere};
 pub use group::{Answer, News, Order, Shared, Ticket};
 
-use record::Flaw;
+use disk::{LOG, SNAPSHOT, UNFINISHED};
+use record::{Flaw, Line};
 
 use crate::name::Source;
-use crate::object::{API, Change, Event, Key, Object, Objects, Refusal, Why};
+use crate::object::{API, Change, Event, Key, Objects, Refusal, Why};
 
-/// Changes, one record a group of batches.
-const LOG: &str = "log";
-/// All objects, one record each, and one that says that they are all.
-const SNAPSHOT: &str = "snapshot";
-/// A snapshot that is being written.
-const UNFINISHED: &str = "snapshot.new";
 /// The shortest log, bytes, that is a reason for a snapshot.
 const SHORT_LOG: u64 = 1 << 20;
 
 /// Changes that are made all or not at all.
 pub type Batch = Vec<Change>;
-
-/// What is in a record.
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "lowercase", deny_unknown_fields)]
-enum Line {
-    /// An object, as it is from its revision on.
-    Put(std::sync::Arc<Object>),
-    /// No such object from this revision on.
-    Gone(Key, u64),
-    /// The end of a snapshot: the number of its objects, and its revision.
-    End(u64, u64),
-}
-
-impl Line {
-    fn of(event: &Event) -> Option<Line> {
-        match (&event.after, &event.before) {
-            (Some(after), _) => Some(Line::Put(after.clone())),
-            (None, before) => before.as_ref().map(|o| Line::Gone(o.key(), event.revision)),
-        }
-    }
-}
 
 /// What is in the log behind the records that count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

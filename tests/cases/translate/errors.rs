@@ -3,7 +3,7 @@
 use super::super::setups::{aws_translated, plain_translated};
 use super::super::world::*;
 use super::super::{Case, Step, arrives, case};
-use super::{W46, W64, Who, alone, quoted, written};
+use super::who::{W46, W64, Who, alone, quoted, written};
 use crate::frames::{Frame, Ip, echo, error, flags, tcp};
 use tables::reason::DropReason;
 

@@ -2,7 +2,7 @@
 
 use super::back::{Back, first};
 use super::report::{Check, Report};
-use super::{Admits, Setup, Side};
+use super::setup::{Admits, Setup, Side};
 use crate::lab::wire::{self, Header, Options, Tuple};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};

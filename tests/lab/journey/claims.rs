@@ -2,7 +2,7 @@
 
 use super::{Outcome, Seen};
 use crate::lab::gateway::Check;
-use crate::lab::settings::Plane;
+use crate::lab::plane::Plane;
 
 /// A sentence, and whether it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]

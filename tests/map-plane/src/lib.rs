@@ -20,6 +20,7 @@ mod node_ports;
 mod plane;
 mod restore;
 mod row;
+mod wildcard;
 
 pub use faulty::FaultyMaps;
 pub use memory::MemoryMaps;

@@ -133,6 +133,5 @@ impl Maps for MemoryMaps {
 
 /// Tells whether it was there.
 fn remove<K: Eq + Hash, V>(map: &mut HashMap<K, V>, key: &K) -> bool {
-    let was = map.remove(key).is_some();
-    was
+    map.remove(key).is_some()
 }

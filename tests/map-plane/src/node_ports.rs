@@ -6,26 +6,13 @@
 
 use std::net::IpAddr;
 
-use config::checked::Prefix;
-
-use super::{Failure, MapPlane, Maps};
 use state::address::{Address, wildcard_of};
 use state::frontend::is_wildcard;
 use state::plane::Wanted;
 
-/// A wildcard row and its copies.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Wildcard {
-    /// As it was said last; none after a restart until it is.
-    pub wanted: Option<Wanted>,
-    /// Addresses of copies that may be there.
-    pub copies: Vec<Address>,
-}
-
-/// The same for one address.
-fn at(address: &Address, addr: IpAddr) -> Address {
-    Address { prefix: Prefix { addr, len: address.prefix.len }, ..*address }
-}
+use super::plane::MapPlane;
+use super::wildcard::at;
+use super::{Failure, Maps};
 
 impl<M: Maps> MapPlane<M> {
     /// Writes what a row says, with its copies.

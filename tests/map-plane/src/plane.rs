@@ -7,7 +7,7 @@ use foldhash::HashMap;
 use smallvec::SmallVec;
 use tables::maglev::{DEFAULT_SIZE, Seed};
 
-use super::node_ports::Wildcard;
+use super::wildcard::Wildcard;
 use super::{Failure, Key, Map, Maps, Value};
 use crate::ids::Identifiers;
 use state::address::{Address, Endpoint};

@@ -10,25 +10,21 @@
 #![forbid(unsafe_code)]
 
 mod change;
+mod heap;
 mod load;
 mod restart;
 mod rounds;
 mod way;
 
-use std::alloc::System;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
-use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
 use change::{Changes, Step};
 use load::Load;
 use restart::Restart;
-use rounds::{Round, Rounds};
-
-#[global_allocator]
-static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+use rounds::{Plane, Round, Rounds};
 
 /// Measures the control plane: objects in, planes written, objects out.
 #[derive(Parser)]
@@ -69,26 +65,6 @@ enum What {
     Change,
     /// A start over tables that are so already
     Restart,
-}
-
-/// Where services go in and out.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Plane {
-    /// The map model in memory.
-    Memory,
-    /// The fastpath's region.
-    Region,
-    /// The same in kernel maps.
-    Maps,
-}
-
-/// Bytes and number of what is allocated.
-pub fn heap() -> (usize, usize) {
-    let stats = HEAP.stats();
-    (
-        stats.bytes_allocated.saturating_sub(stats.bytes_deallocated),
-        stats.allocations.saturating_sub(stats.deallocations),
-    )
 }
 
 fn median(values: impl Iterator<Item = f64>) -> f64 {

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use nix::time::{ClockId, clock_gettime};
 use tables::region::{Place, Region};
 
+use crate::heap::heap;
 use crate::load::Load;
 use crate::way::{self, Control, Rig, Served};
-use crate::{Plane, heap};
 
 /// Any seed; addresses are hashed by it.
 const SEED: u64 = 0x5745_4952;
@@ -18,6 +18,17 @@ const SEED: u64 = 0x5745_4952;
 struct Took {
     wall: Duration,
     cpu: Duration,
+}
+
+/// Where services go in and out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Plane {
+    /// The map model in memory.
+    Memory,
+    /// The fastpath's region.
+    Region,
+    /// The same in kernel maps.
+    Maps,
 }
 
 /// One round, by service.

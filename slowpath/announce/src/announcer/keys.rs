@@ -1,16 +1,22 @@
-//! Keys of neighbors (TCP-MD5 and TCP-AO): read once a round, and no session without one that is
-//! asked for.
+//! Keys of neighbors (TCP-MD5 and TCP-AO): read once a round, no session without one that is asked
+//! for, and the watch that notices a key that is written or rotated.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bgp::peer::Stop;
+use parking_lot::Mutex;
 use state::object::bgp::{Neighbor, Password, RouterSpec};
 
 use super::{Announcer, Running};
+use crate::controller::Signal;
 use crate::peers::{self, Identity, Keys};
 use crate::routers::Wrong;
 use crate::secrets::{Read, SecretWatch};
 use crate::speaker::Speaker;
+
+/// Time from one look at the files to the next.
+const LOOK: Duration = Duration::from_secs(1);
 
 impl<S: Speaker> Announcer<S> {
     /// Adds a neighbor, or begins its session anew where its settings are others. Without its key
@@ -57,5 +63,21 @@ impl<S> Announcer<S> {
     /// What the last round read of passwords, to be compared with the files.
     pub fn secret_watch(&self) -> SecretWatch {
         SecretWatch { secrets: Arc::clone(&self.secrets), used: self.passwords.clone() }
+    }
+}
+
+/// Gives a signal when a key in use has changed, come or gone, until it is aborted. A change counts
+/// once two looks read the same: a file that is being written is not used half.
+pub async fn watch<S: Send + 'static>(announcer: Arc<Mutex<Announcer<S>>>, signal: Signal) {
+    let mut before = None;
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let watch = announcer.lock().secret_watch();
+        // A slow disk must not hold up sessions.
+        let now = tokio::task::spawn_blocking(|| watch.look()).await.unwrap_or_default();
+        if now.is_some() && now == before {
+            signal.event();
+        }
+        before = now;
     }
 }

@@ -2,8 +2,12 @@
 
 use std::os::unix::fs::symlink;
 
+use parking_lot::Mutex;
+
 use super::*;
-use crate::announcer::Settings;
+use crate::announcer::keys::watch;
+use crate::announcer::{Announcer, Settings};
+use crate::controller::Signal;
 use crate::routers::Routers;
 use crate::world::{Recorder, policy, router, state, tables};
 

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use state::object::Kind;
 use state::sources::{Added, Begin, Begun, Commit, Committed, Confirmed, Lease, Renewed, Report};
 
-use super::{answers, named, page, place, query, schema_of};
+use super::parts::{answers, named, page, place, query, schema_of};
 use crate::body::JSON;
 use crate::query::Written;
 

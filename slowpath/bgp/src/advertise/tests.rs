@@ -6,7 +6,7 @@ use fastrand::Rng;
 
 use super::*;
 use crate::peer::tests::table;
-use crate::wire::update::Context;
+use crate::wire::Context;
 use crate::wire::{EXTENDED_MESSAGE, Framer, Kind, MESSAGE, Message};
 
 fn speaking() -> Speaking {

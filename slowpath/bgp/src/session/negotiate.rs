@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::peer::settings::Settings;
+use crate::wire::Context;
 use crate::wire::capability::code;
-use crate::wire::update::Context;
 use crate::wire::write::Speaking;
 use crate::wire::{
     AS_TRANS, Capability, EXTENDED_MESSAGE, Family, GracefulRestart, MESSAGE, Notification, Open,

@@ -15,9 +15,10 @@ use tokio::task::AbortHandle;
 
 use super::authentication::{self, Installed};
 use super::ground::Ground;
-use super::slot::Slot;
+use super::slot::{Slot, serve};
+use super::socket;
 use super::told::ListenerTold;
-use super::{Wanted, connection, socket};
+use super::wanted::Wanted;
 
 /// From one attempt to listen to the next, and to accept where the kernel had no room.
 const RETRY: Duration = Duration::from_millis(500);
@@ -197,7 +198,7 @@ impl Listener {
             return;
         };
         match slot.accepted(&stream) {
-            Ok(id) => drop(ground.spawn(connection::serve(slot, id, stream))),
+            Ok(id) => drop(ground.spawn(serve(slot, id, stream))),
             // It was gone before we could look at it.
             Err(error) => tracing::debug!("a connection of {from} came to nothing: {error}"),
         }

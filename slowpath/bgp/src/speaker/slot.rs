@@ -1,6 +1,7 @@
-//! A peer's machine with its connections and its clock. Whoever has something to tell it does so
-//! under its lock, and what it wants done is begun before the lock is given back: so what is asked
-//! right after an order ([`Slot::is_told`]) knows of it.
+//! A peer's machine with its connections, from an attempt or a listener to their last words, and
+//! its clock. Whoever has something to tell it does so under its lock, and what it wants done is
+//! begun before the lock is given back: so what is asked right after an order ([`Slot::is_told`])
+//! knows of it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -8,18 +9,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::ground::Ground;
+use super::socket;
 use super::told::{BfdTold, Told};
-use super::{PeerKey, Wanted, connection, socket};
+use super::wanted::{PeerKey, Wanted};
 use crate::peer::{ConnectionId, History, Input, Output, Peer, State};
 use crate::session::Direction;
 
 /// How long a connection that is closed may take to hand over its last words.
 pub(super) const FAREWELL: Duration = Duration::from_secs(3);
+
+/// What is read in one go.
+const READ: usize = 64 * 1024;
 
 /// A peer.
 pub(super) struct Slot {
@@ -156,7 +162,7 @@ impl Slot {
         give_up(inner);
         inner.attempts += 1;
         let number = inner.attempts;
-        let task = self.ground.spawn(connection::attempt(Arc::clone(self), number));
+        let task = self.ground.spawn(attempt(Arc::clone(self), number));
         inner.attempt = Some((number, task));
     }
 
@@ -329,4 +335,78 @@ fn why(history: &History) -> String {
     let lost = history.lost.as_ref().map(|(at, why)| (*at, (*why).to_owned()));
     let last = [sent, received, lost].into_iter().flatten().max_by_key(|(at, _)| *at);
     last.map_or_else(|| "nobody said why".to_owned(), |(_, why)| why)
+}
+
+/// Connects, and serves what comes of it.
+async fn attempt(slot: Arc<Slot>, number: u64) {
+    let stream = match socket::connect(&slot.wanted).await {
+        Ok(stream) => stream,
+        Err(error) => return slot.failed(number, &error),
+    };
+    match slot.connected(number, &stream) {
+        Ok(Some(id)) => serve(slot, id, stream).await,
+        // Given up meanwhile.
+        Ok(None) => {}
+        Err(error) => slot.failed(number, &error),
+    }
+}
+
+/// Carries octets both ways until the connection ends.
+pub(super) async fn serve(slot: Arc<Slot>, id: ConnectionId, mut stream: TcpStream) {
+    let mut room = vec![0; READ];
+    let closed = carry(&slot, id, &stream, &mut room).await;
+    if let Ok(Some(close_by)) = closed {
+        // Closed with something unread, the kernel would take back what the peer has not read yet.
+        let last = async {
+            stream.shutdown().await?;
+            while stream.read(&mut room).await? > 0 {}
+            io::Result::Ok(())
+        };
+        // Who doesn't take our last words doesn't get them.
+        let _ = tokio::time::timeout_at(close_by.into(), last).await;
+    }
+    drop(stream);
+    slot.forget(id);
+}
+
+/// Until all is written and the connection is to be closed, with the time that is left for that; or
+/// until that time is over, or the connection is broken.
+async fn carry(
+    slot: &Arc<Slot>,
+    id: ConnectionId,
+    stream: &TcpStream,
+    room: &mut [u8],
+) -> io::Result<Option<Instant>> {
+    while let Some((unwritten, close_by, wake)) = slot.due(id) {
+        let interest = match (unwritten, close_by) {
+            (false, Some(close_by)) => return Ok(Some(close_by)),
+            (true, Some(_)) => Interest::WRITABLE,
+            (true, None) => Interest::READABLE | Interest::WRITABLE,
+            (false, None) => Interest::READABLE,
+        };
+        let over = async {
+            match close_by {
+                Some(at) => tokio::time::sleep_until(at.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        let ready = tokio::select! {
+            ready = stream.ready(interest) => ready?,
+            () = wake.notified() => continue,
+            () = over => return Ok(None),
+        };
+        if ready.is_writable() && slot.write(id, |octets| stream.try_write(octets)).is_err() {
+            slot.tell_of(id, Input::Closed(id));
+            return Ok(None);
+        }
+        if ready.is_readable() && close_by.is_none() {
+            match stream.try_read(room) {
+                Ok(0) => slot.tell_of(id, Input::Closed(id)),
+                Ok(length) => slot.tell_of(id, Input::Bytes(id, &room[..length])),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => slot.tell_of(id, Input::Closed(id)),
+            }
+        }
+    }
+    Ok(None)
 }

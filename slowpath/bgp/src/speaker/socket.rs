@@ -10,7 +10,8 @@ use nix::{setsockopt_impl, sockopt_impl};
 use socket2::{Domain, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-use super::{Wanted, authentication};
+use super::authentication;
+use super::wanted::Wanted;
 use crate::peer::settings::Settings;
 
 /// The class of a network's own traffic, DSCP CS6.

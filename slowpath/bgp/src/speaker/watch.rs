@@ -9,10 +9,10 @@ use bfd::{Bfd, Driver, Event, Given, Key};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
-use super::Wanted;
 use super::ground::Ground;
 use super::slot::Slot;
 use super::told::BfdTold;
+use super::wanted::Wanted;
 use crate::peer::Input;
 
 /// From one attempt to have BFD's ports to the next.

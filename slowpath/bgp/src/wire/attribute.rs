@@ -8,8 +8,11 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use serde::{Deserialize, Serialize};
 
+use super::context::Context;
 use super::read::Reader;
-use super::update::Context;
+
+/// What a speaker of 2-octet numbers is told in place of a number that is larger (RFC 6793).
+pub const AS_TRANS: u16 = 23_456;
 
 /// Types of path attributes.
 pub mod code {
@@ -235,7 +238,7 @@ impl Path {
             code::AGGREGATOR => match (context.four_octet, value) {
                 (true, [_, _, _, _, _, _, _, _]) => {}
                 (false, [high, low, _, _, _, _]) => {
-                    self.old_aggregator = [*high, *low] != super::AS_TRANS.to_be_bytes();
+                    self.old_aggregator = [*high, *low] != AS_TRANS.to_be_bytes();
                 }
                 _ => return Err(Discard("AGGREGATOR has a wrong length")),
             },

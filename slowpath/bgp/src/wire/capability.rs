@@ -1,7 +1,8 @@
 //! Capabilities of an OPEN (RFC 5492): what a speaker can, by code, length and value.
 
+use super::family::Family;
+use super::notification::{Fault, Notification};
 use super::read::Reader;
-use super::{Family, Fault, Notification};
 
 /// Numbers of the capabilities that we speak.
 pub mod code {

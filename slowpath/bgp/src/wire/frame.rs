@@ -1,8 +1,13 @@
-//! From a stream of octets to messages: marker, length and type (RFC 4271 section 6.1).
+//! The frame of a message: marker, length and type (RFC 4271 section 4.1).
 
-use bytes::{Buf, Bytes, BytesMut};
+/// The head of every message: marker, length, type.
+pub const HEAD: usize = 19;
 
-use super::{EXTENDED_MESSAGE, HEAD, MESSAGE, Notification};
+/// What a message may have, and what it may have once extended messages were offered (RFC 8654).
+pub const MESSAGE: usize = 4096;
+
+/// See [`MESSAGE`].
+pub const EXTENDED_MESSAGE: usize = 65_535;
 
 /// The type of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,14 +26,14 @@ pub enum Kind {
 }
 
 impl Kind {
-    fn of(octet: u8) -> Option<Kind> {
+    pub(super) fn of(octet: u8) -> Option<Kind> {
         [Kind::Open, Kind::Update, Kind::Notification, Kind::Keepalive, Kind::Refresh]
             .into_iter()
             .find(|kind| *kind as u8 == octet)
     }
 
     /// What a message of this type has at least and at most, where `limit` is the session's.
-    fn lengths(self, limit: usize) -> (usize, usize) {
+    pub(super) fn lengths(self, limit: usize) -> (usize, usize) {
         match self {
             Kind::Open => (29, MESSAGE),
             Kind::Update => (23, limit),
@@ -36,55 +41,6 @@ impl Kind {
             Kind::Keepalive => (HEAD, HEAD),
             Kind::Refresh => (23, limit),
         }
-    }
-}
-
-/// Octets that came, cut into messages.
-#[derive(Debug)]
-pub struct Framer {
-    octets: BytesMut,
-    limit: usize,
-}
-
-impl Default for Framer {
-    fn default() -> Framer {
-        Framer { octets: BytesMut::new(), limit: MESSAGE }
-    }
-}
-
-impl Framer {
-    /// From now on extended messages may come: we offered it (RFC 8654).
-    pub fn extend(&mut self) {
-        self.limit = EXTENDED_MESSAGE;
-    }
-
-    /// Takes what came.
-    pub fn push(&mut self, octets: &[u8]) {
-        self.octets.extend_from_slice(octets);
-    }
-
-    /// The next whole message: its type and its body. `None`: more octets are wanted. After an
-    /// error the stream has no meaning any more.
-    pub fn next_message(&mut self) -> Result<Option<(Kind, Bytes)>, Notification> {
-        let Some(&head) = self.octets.first_chunk::<HEAD>() else { return Ok(None) };
-        if head[..16] != [0xff; 16] {
-            return Err(Notification::new(1, 1, Vec::new()));
-        }
-        let length = usize::from(u16::from_be_bytes([head[16], head[17]]));
-        if !(HEAD..=self.limit).contains(&length) {
-            return Err(Notification::message_length(length));
-        }
-        let kind = Kind::of(head[18]).ok_or_else(|| Notification::new(1, 3, vec![head[18]]))?;
-        let (least, most) = kind.lengths(self.limit);
-        if !(least..=most).contains(&length) {
-            return Err(Notification::message_length(length));
-        }
-        if self.octets.len() < length {
-            return Ok(None);
-        }
-        let mut message = self.octets.split_to(length).freeze();
-        message.advance(HEAD);
-        Ok(Some((kind, message)))
     }
 }
 

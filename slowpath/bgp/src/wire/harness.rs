@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 
-use super::update::Context;
+use super::context::Context;
 use super::{Fault, Framer, HEAD, Kind, MESSAGE, Message, Notification, Treated};
 
 /// Cuts into messages and reads each in every context. How the octets were cut on their way

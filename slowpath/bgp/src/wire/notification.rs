@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::{Fault, Kind, frame};
+use super::frame::{self, HEAD, Kind, MESSAGE};
 
 /// The code of a Cease.
 pub const CEASE: u8 = 6;
@@ -93,7 +93,7 @@ impl Notification {
 
     /// The octets, head and all; data that no message has room for is cut.
     pub fn write(&self) -> Vec<u8> {
-        let room = super::MESSAGE - super::HEAD - 2;
+        let room = MESSAGE - HEAD - 2;
         let mut body = vec![self.code, self.subcode];
         body.extend_from_slice(&self.data[..self.data.len().min(room)]);
         frame::message(Kind::Notification, &body)
@@ -190,5 +190,20 @@ impl fmt::Display for Notification {
             Some(words) => write!(f, ", \"{}\"", words.escape_debug()),
             None => Ok(()),
         }
+    }
+}
+
+/// Why a message isn't one, and what the session does about it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// The peer is told this, and the session ends.
+    Notify(Notification),
+    /// The session ends without a word: what was wrong was a notification (RFC 4271 section 6.4).
+    Silent(&'static str),
+}
+
+impl From<Notification> for Fault {
+    fn from(notification: Notification) -> Fault {
+        Fault::Notify(notification)
     }
 }

@@ -3,8 +3,10 @@
 
 use std::net::Ipv4Addr;
 
+use super::capability::Capability;
+use super::frame::{self, HEAD, Kind};
+use super::notification::{Fault, Notification};
 use super::read::Reader;
-use super::{Capability, Fault, Kind, Notification, frame};
 
 const VERSION: u8 = 4;
 /// The optional parameter that holds capabilities.
@@ -54,7 +56,7 @@ impl Open {
 
     pub(super) fn read(body: &[u8]) -> Result<Open, Fault> {
         let mut reader = Reader(body);
-        let short = || Notification::message_length(super::HEAD + body.len());
+        let short = || Notification::message_length(HEAD + body.len());
         if reader.u8().ok_or_else(short)? != VERSION {
             // The data is the largest version that we speak.
             return Err(Notification::new(2, 1, vec![0, VERSION]).into());

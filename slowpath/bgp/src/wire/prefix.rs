@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use super::Family;
+use super::family::Family;
 use super::read::Reader;
 
 /// Octets that a prefix takes.

@@ -6,4 +6,6 @@ pub(crate) mod golden;
 mod measured;
 mod readers;
 
+use ipnet::IpNet;
+
 use super::*;

@@ -6,19 +6,11 @@ use ipnet::IpNet;
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::attribute::{self, Malformed, Path, code, flag};
+use super::context::Context;
+use super::family::Family;
+use super::notification::{Fault, Notification};
+use super::prefix;
 use super::read::Reader;
-use super::{Family, Fault, Notification, prefix};
-
-/// What of the session decides how an UPDATE is read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Context {
-    /// Numbers in AS_PATH have four octets.
-    pub four_octet: bool,
-    /// The peer is of our own autonomous system.
-    pub internal: bool,
-    /// IPv4 prefixes may have an IPv6 next hop (RFC 8950).
-    pub extended_next_hop: bool,
-}
 
 /// An UPDATE as it came, treated.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

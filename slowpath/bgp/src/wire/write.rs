@@ -7,8 +7,11 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+use super::attribute::{AS_TRANS, Attributes, Origin};
 use super::attribute::{SEQUENCE, code, flag};
-use super::{AS_TRANS, Attributes, Family, HEAD, Kind, Origin, frame, prefix};
+use super::family::Family;
+use super::frame::{self, HEAD, Kind};
+use super::prefix;
 
 /// What of a session decides how routes are said.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -11,10 +11,12 @@ use clouds::retry::Policy;
 use config::checked::{Aws, Azure, Config};
 use tokio::sync::watch;
 
+use super::super::ask;
 use super::super::draw::Table;
+use super::super::offline;
+use super::super::options::With;
 use super::super::output::print;
-use super::super::{With, ask, offline};
-use super::{NO_CLOUD, account, block_on};
+use super::account::{NO_CLOUD, account, block_on};
 
 /// A person waits: what fails twice is told.
 const PATIENCE: Policy = Policy {

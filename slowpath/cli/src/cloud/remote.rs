@@ -13,9 +13,11 @@ use clouds::report::Report;
 use clouds::retry::{Clock, Policy};
 use serde_json::json;
 
-use super::super::output::{Output, print, put};
-use super::super::{With, ask, offline};
-use super::{account, block_on};
+use super::super::ask;
+use super::super::offline;
+use super::super::options::{Output, With};
+use super::super::output::{print, put};
+use super::account::{account, block_on};
 
 /// Longest wait for one answer of AWS.
 const BOUND: Duration = Duration::from_secs(10);

@@ -11,27 +11,17 @@ use aws_config::timeout::TimeoutConfig;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_sdk_elasticloadbalancingv2::error::{ProvideErrorMetadata, SdkError};
-use aws_smithy_http_client::Connector;
-use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
-use aws_smithy_runtime_api::client::http::{
-    HttpConnectorSettings, SharedHttpClient, SharedHttpConnector, http_client_fn,
-};
+use aws_smithy_runtime_api::client::http::SharedHttpConnector;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use tokio::sync::watch;
 
-use super::call::{Aws, Call, Pointed, Waiting};
-use super::ec2::{Instance, RouteTable, SecurityGroup};
-use super::scaling::{Hook, ScalingInstance};
+use super::call::Call;
+use super::connect::{CONNECT, connector, http_client};
 use super::signed::{Kept, Question, Signed};
-use super::ssm::Invocation;
-use super::told::{Attributes, CallError, Failure, Group, NetworkInterface, Target};
-use super::{ec2, elb, scaling, ssm};
+use super::told::{CallError, Failure};
 use crate::failure::Refused;
 use clouds::failure::{Operation, Setback};
 use clouds::retry::{Clock, Pause, Policy, Retry, persist};
-
-/// A connection that is not there after so long will not come.
-const CONNECT: Duration = Duration::from_secs(3);
 
 /// How an account is reached. What is not given is taken from the environment, the files in
 /// `~/.aws`, and the instance's metadata, in the order of all AWS programs.
@@ -81,18 +71,6 @@ pub struct Account {
     cancel: watch::Receiver<bool>,
     seed: Arc<AtomicU64>,
     counts: Arc<Mutex<Counts>>,
-}
-
-/// Connections for SDKs, metadata and ourselves: TLS by rustls and ring, the system's roots.
-pub fn connector() -> SharedHttpConnector {
-    let settings = HttpConnectorSettings::builder().connect_timeout(CONNECT).build();
-    let builder = Connector::builder().connector_settings(settings);
-    SharedHttpConnector::new(builder.tls_provider(Provider::Rustls(CryptoMode::Ring)).build())
-}
-
-/// The same as the SDKs want it.
-pub fn http_client(connector: SharedHttpConnector) -> SharedHttpClient {
-    http_client_fn(move |_, _| connector.clone())
 }
 
 impl Account {
@@ -215,7 +193,7 @@ impl Account {
     }
 
     /// Asks as patiently as the policy says.
-    fn patiently<'a, T, F>(&'a self, ask: impl FnMut() -> F + Send + 'a) -> Call<'a, T>
+    pub(super) fn patiently<'a, T, F>(&'a self, ask: impl FnMut() -> F + Send + 'a) -> Call<'a, T>
     where
         T: Send + 'a,
         F: Future<Output = Result<T, Setback>> + Send + 'a,
@@ -226,102 +204,5 @@ impl Account {
             let told = persist(retry, self.pause.as_ref(), self.cancel.clone(), ask);
             told.await.map_err(|setback| setback.error)
         })
-    }
-}
-
-impl Aws for Account {
-    fn groups_by_tag<'a>(&'a self, key: &'a str, value: &'a str) -> Call<'a, Vec<String>> {
-        self.patiently(move || elb::groups_by_tag(self, key, value))
-    }
-
-    fn groups<'a>(&'a self, arns: &'a [String]) -> Call<'a, Vec<Group>> {
-        self.patiently(move || elb::groups(self, arns))
-    }
-
-    fn attributes<'a>(&'a self, group: &'a Group) -> Call<'a, Attributes> {
-        self.patiently(move || elb::attributes(self, group))
-    }
-
-    fn targets<'a>(&'a self, group: &'a str, only: Option<&'a str>) -> Call<'a, Vec<Target>> {
-        self.patiently(move || elb::targets(self, group, only))
-    }
-
-    fn register<'a>(&'a self, group: &'a str, target: &'a str) -> Call<'a, ()> {
-        self.patiently(move || elb::register(self, group, target))
-    }
-
-    fn deregister<'a>(&'a self, group: &'a str, target: &'a str) -> Call<'a, ()> {
-        self.patiently(move || elb::deregister(self, group, target))
-    }
-
-    fn instances<'a>(&'a self, ids: &'a [String]) -> Call<'a, Vec<Instance>> {
-        self.patiently(move || ec2::instances(self, ids))
-    }
-
-    fn instances_by_tag<'a>(
-        &'a self,
-        vpc: &'a str,
-        key: &'a str,
-        value: Option<&'a str>,
-    ) -> Call<'a, Vec<Instance>> {
-        self.patiently(move || ec2::instances_by_tag(self, vpc, key, value))
-    }
-
-    fn network_interfaces<'a>(&'a self, instance: &'a str) -> Call<'a, Vec<NetworkInterface>> {
-        self.patiently(move || ec2::network_interfaces(self, instance))
-    }
-
-    fn security_groups<'a>(&'a self, ids: &'a [String]) -> Call<'a, Vec<SecurityGroup>> {
-        self.patiently(move || ec2::security_groups(self, ids))
-    }
-
-    fn route_tables<'a>(&'a self, vpc: &'a str) -> Call<'a, Vec<RouteTable>> {
-        self.patiently(move || ec2::route_tables(self, vpc))
-    }
-
-    fn replace_route<'a>(&'a self, route: &'a Pointed, dry: bool) -> Call<'a, ()> {
-        self.patiently(move || ec2::replace_route(self, route, dry))
-    }
-
-    fn create_route<'a>(&'a self, route: &'a Pointed, dry: bool) -> Call<'a, ()> {
-        self.patiently(move || ec2::create_route(self, route, dry))
-    }
-
-    fn set_source_dest_check<'a>(
-        &'a self,
-        interface: &'a str,
-        on: bool,
-        dry: bool,
-    ) -> Call<'a, ()> {
-        self.patiently(move || ec2::set_source_dest_check(self, interface, on, dry))
-    }
-
-    fn send_command<'a>(
-        &'a self,
-        instance: &'a str,
-        script: &'a str,
-        timeout: Duration,
-    ) -> Call<'a, String> {
-        self.patiently(move || ssm::send_command(self, instance, script, timeout))
-    }
-
-    fn invocation<'a>(&'a self, command: &'a str, instance: &'a str) -> Call<'a, Invocation> {
-        self.patiently(move || ssm::invocation(self, command, instance))
-    }
-
-    fn scaling_instance<'a>(&'a self, instance: &'a str) -> Call<'a, Option<ScalingInstance>> {
-        self.patiently(move || scaling::scaling_instance(self, instance))
-    }
-
-    fn lifecycle_hooks<'a>(&'a self, group: &'a str) -> Call<'a, Vec<Hook>> {
-        self.patiently(move || scaling::lifecycle_hooks(self, group))
-    }
-
-    fn complete_lifecycle<'a>(&'a self, at: &'a Waiting) -> Call<'a, ()> {
-        self.patiently(move || scaling::complete_lifecycle(self, at))
-    }
-
-    fn lifecycle_heartbeat<'a>(&'a self, at: &'a Waiting) -> Call<'a, ()> {
-        self.patiently(move || scaling::lifecycle_heartbeat(self, at))
     }
 }

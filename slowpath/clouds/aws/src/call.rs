@@ -4,10 +4,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use super::ec2::{Instance, RouteTable, SecurityGroup};
-use super::scaling::{Hook, ScalingInstance};
-use super::ssm::Invocation;
-use super::told::{Attributes, CallError, Group, NetworkInterface, Target};
+use super::told::{
+    Attributes, CallError, Group, Hook, Instance, Invocation, NetworkInterface, RouteTable,
+    ScalingInstance, SecurityGroup, Target,
+};
 
 /// A question on its way. To drop it is to take it back.
 pub type Call<'a, T> = Pin<Box<dyn Future<Output = Result<T, CallError>> + Send + 'a>>;

@@ -3,13 +3,8 @@
 //! [`ask`] finds out, [`judge`] decides. Nothing is changed: what writes is tried by EC2's dry run,
 //! or not at all.
 
-use std::net::IpAddr;
-
-use config::checked::{Aws as Settings, AwsMode, Config, GatewayKind, Plane, Prefix, Wire};
-
-use super::advice::{Ours, advise};
-use super::group::{GroupError, registered_as};
-use super::told::{CallError, Failure, Group, Identity, NetworkInterface, Target, TargetState};
+use super::advice::advise;
+use super::told::{CallError, Failure, Identity, NetworkInterface, Target, TargetState};
 use clouds::check::reported;
 use clouds::report::Finding;
 
@@ -18,69 +13,16 @@ pub use clouds::check::{Check, Verdict};
 mod ask;
 mod permissions;
 mod security;
+mod wants;
 
 pub use ask::{Seen, Tried, ask};
+pub use wants::Wants;
+
+use ask::own_target;
 pub use security::admits;
 
 /// The gateway's largest packet, and its 68 bytes around it.
 const MTU: u32 = 8_568;
-
-/// What of the configuration matters here.
-#[derive(Clone, Debug)]
-pub struct Wants {
-    /// Mode, tags and roles.
-    pub settings: Settings,
-    /// For the advice.
-    pub ours: Ours,
-    /// Ports that GENEVE comes to.
-    pub ports: Vec<u16>,
-    /// Networks that it may come from, and probes with it.
-    pub sources: Vec<Prefix>,
-    /// Of the ingress arm, the preferred first.
-    pub addresses: Vec<IpAddr>,
-    /// Of the egress arm; none with one arm.
-    pub egress: Vec<IpAddr>,
-    /// Packets leave with addresses that are not of the interface, or come for some.
-    pub forwards: bool,
-    /// Of the ingress arm.
-    pub mtu: u32,
-    /// The kernel's interface carries all traffic, not only what is for this machine.
-    pub kernel_carries: bool,
-}
-
-impl Wants {
-    /// Out of the configuration.
-    pub fn of(config: &Config, settings: &Settings) -> Wants {
-        let aws = config.gateways.iter().filter(|gateway| gateway.kind == GatewayKind::Aws);
-        let (mut ports, mut sources) = (Vec::new(), Vec::<Prefix>::new());
-        for tunnel in aws.flat_map(|gateway| &gateway.tunnels) {
-            if matches!(tunnel.wire, Wire::Geneve { .. }) && !ports.contains(&tunnel.port) {
-                ports.push(tunnel.port);
-            }
-            sources.extend(&tunnel.sources);
-        }
-        sources.sort();
-        sources.dedup();
-        let routes = matches!(settings.mode, AwsMode::Routes { .. });
-        let addresses = |arm: &config::checked::Arm| arm.addresses.iter().map(|p| p.addr).collect();
-        Wants {
-            settings: settings.clone(),
-            ours: Ours::of(config, settings.life),
-            ports,
-            sources,
-            addresses: addresses(&config.ingress),
-            egress: config.egress.as_ref().map(addresses).unwrap_or_default(),
-            forwards: routes || config.egress.is_some() || !config.nat.addresses.is_empty(),
-            mtu: config.ingress.mtu.into(),
-            kernel_carries: config.plane == Plane::Xdp,
-        }
-    }
-
-    /// Mode routes, which has no gateway.
-    pub fn routes(&self) -> bool {
-        matches!(self.settings.mode, AwsMode::Routes { .. })
-    }
-}
 
 /// All checks, in the order in which trouble is looked for.
 pub fn judge(wants: &Wants, seen: &Seen) -> Vec<Check> {
@@ -176,21 +118,6 @@ fn target(wants: &Wants, seen: &Seen) -> Vec<Check> {
     checks
 }
 
-/// As what we are registered: by the MAC of the ingress port, and before it is there by the
-/// address that it is to have.
-fn own_target(
-    wants: &Wants,
-    group: &Group,
-    identity: &Identity,
-    mac: Option<[u8; 6]>,
-) -> Result<String, GroupError> {
-    let has = |i: &&super::told::Interface| {
-        wants.addresses.iter().any(|address| i.addresses.contains(address))
-    };
-    let by_address = || identity.interfaces.iter().find(has).map(|interface| interface.mac);
-    registered_as(group, identity, mac.or_else(by_address).unwrap_or_default(), &wants.addresses)
-}
-
 fn registered(id: &str, target: Option<&Target>) -> Check {
     let Some(target) = target else {
         let remedy = "see the permission for DescribeTargetHealth";
@@ -198,7 +125,7 @@ fn registered(id: &str, target: Option<&Target>) -> Check {
     };
     let why = [&target.reason, &target.description].into_iter().flatten();
     let why: Vec<&str> = why.map(String::as_str).collect();
-    let text = format!("{} {}", super::drive::state_text(target.state), why.join(": "));
+    let text = format!("{} {}", super::told::state_text(target.state), why.join(": "));
     let not_there = target.reason.as_deref() == Some("Target.NotRegistered");
     let (verdict, remedy) = match target.state {
         TargetState::Healthy => (Verdict::Ok, ""),

@@ -12,6 +12,7 @@
 //! take a machine out that works.
 
 mod ask;
+mod cloud;
 mod place;
 
 use std::collections::BTreeMap;
@@ -22,12 +23,12 @@ use std::time::Duration;
 use config::checked::{Aws as Settings, Config};
 use tokio::sync::mpsc;
 
-pub use ask::Cloud;
+pub use cloud::Cloud;
 pub use place::{Place, PlaceError, the_group};
 
 use super::advice::{Ours, advise};
 use super::life::{Answer, Call, Effect, Entry, Event, Exit, Life};
-use super::told::{CallError, Failure, Target, TargetState};
+use super::told::{CallError, Failure, Target, state_text};
 use clouds::appliance::{Appliance, Clock, Steady};
 use clouds::asking::{Asking, Ended};
 use clouds::failure::Operation;
@@ -292,19 +293,6 @@ impl Drive {
         self.report.peers.clone_from(&self.peers);
         self.report.calls = self.cloud.calls();
         self.appliance.publish(self.report.clone());
-    }
-}
-
-/// A state in AWS's words.
-pub fn state_text(state: TargetState) -> &'static str {
-    match state {
-        TargetState::Initial => "initial",
-        TargetState::Healthy => "healthy",
-        TargetState::Unhealthy => "unhealthy",
-        TargetState::UnhealthyDraining => "unhealthy.draining",
-        TargetState::Unused => "unused",
-        TargetState::Draining => "draining",
-        TargetState::Unavailable => "unavailable",
     }
 }
 

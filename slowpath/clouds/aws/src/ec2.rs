@@ -1,15 +1,13 @@
 //! EC2: instances, their interfaces, and the routes to them.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
-
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::account::Account;
 use super::call::Pointed;
 use super::signed::{Members, xml};
-use super::told::NetworkInterface;
+use super::told::{Instance, NetworkInterface, RouteTable, SecurityGroup};
+use answers::Page;
 use clouds::failure::{Operation, Setback};
 
 mod answers;
@@ -25,84 +23,6 @@ const DESCRIBE_TABLES: Operation = Operation::new("ec2", "DescribeRouteTables");
 const REPLACE_ROUTE: Operation = Operation::new("ec2", "ReplaceRoute");
 const CREATE_ROUTE: Operation = Operation::new("ec2", "CreateRoute");
 const MODIFY_INTERFACE: Operation = Operation::new("ec2", "ModifyNetworkInterfaceAttribute");
-
-/// An instance as its neighbours need it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Instance {
-    /// `i-...`.
-    pub id: String,
-    /// `pending`, `running`, `shutting-down`, `terminated`, `stopping` or `stopped`.
-    pub state: String,
-    /// Its first private address; none once it is terminated.
-    pub address: Option<IpAddr>,
-    /// `eu-central-1a`.
-    pub zone: Option<String>,
-    /// `vpc-...`.
-    pub vpc_id: Option<String>,
-    /// `subnet-...`.
-    pub subnet_id: Option<String>,
-    /// Its tags.
-    pub tags: BTreeMap<String, String>,
-    /// Ids of its interfaces by their place.
-    pub interfaces: BTreeMap<u32, String>,
-}
-
-/// A security group.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SecurityGroup {
-    /// `sg-...`.
-    pub id: String,
-    /// Its name.
-    pub name: String,
-    /// What it lets in.
-    pub ingress: Vec<Permission>,
-}
-
-/// One rule of a security group.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Permission {
-    /// `tcp`, `udp`, a number, or `-1` for all.
-    pub protocol: String,
-    /// First and last port; none is all.
-    pub ports: Option<(u16, u16)>,
-    /// Prefixes, as written.
-    pub prefixes: Vec<String>,
-    /// Groups and prefix lists, by id.
-    pub others: Vec<String>,
-}
-
-/// A route table.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RouteTable {
-    /// `rtb-...`.
-    pub id: String,
-    /// `vpc-...`.
-    pub vpc_id: String,
-    /// It is for all subnets that have none of their own.
-    pub main: bool,
-    /// The subnets that are bound to it.
-    pub subnets: Vec<String>,
-    /// Its routes.
-    pub routes: Vec<Route>,
-}
-
-/// A route.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Route {
-    /// A prefix, or the id of a prefix list.
-    pub destination: String,
-    /// `eni-...`, `igw-...`, `i-...`, `local` and others.
-    pub target: Option<String>,
-    /// False when its target is gone.
-    pub active: bool,
-}
-
-/// A page of a list.
-trait Page {
-    type Item;
-    /// What it lists, and where the next begins.
-    fn turn(self) -> (Vec<Self::Item>, Option<String>);
-}
 
 /// All pages of a list, one question each.
 async fn all<P: Page + DeserializeOwned>(

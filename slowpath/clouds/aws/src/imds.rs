@@ -11,7 +11,7 @@ use aws_smithy_types::error::display::DisplayErrorContext;
 use serde::Deserialize;
 use tokio::sync::watch;
 
-use super::account::{connector, http_client};
+use super::connect::{connector, http_client};
 use super::told::{CallError, Failure, Identity, Interface};
 use crate::failure::Refused;
 use clouds::failure::{Operation, Setback};

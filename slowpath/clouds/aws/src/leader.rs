@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::ec2::Instance;
+use super::told::Instance;
 
 /// An instance, as far as it matters here.
 #[derive(Clone, PartialEq, Eq, Debug)]

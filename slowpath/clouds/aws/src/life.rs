@@ -10,6 +10,7 @@
 //!
 //! Out, see `leaving.rs`. [`Life::step`] is called at least once a second.
 
+mod departure;
 mod findings;
 mod leaving;
 mod words;
@@ -23,7 +24,7 @@ pub use words::{Answer, Call, Effect, Event, Exit, Notices, Why};
 
 use crate::told::{Attributes, CallError, Failure, Target, TargetState};
 use clouds::report::Finding;
-use leaving::Leaving;
+use departure::Leaving;
 use words::CALLS;
 
 /// From look to look while the cloud says healthy, and while it doesn't.
@@ -231,7 +232,7 @@ impl Life {
             let refused = !error.kind.passes();
             let pause = match (refused, self.leaving.is_some()) {
                 // Leaving, time is short: what was a fault may be over.
-                (false, true) => leaving::AGAIN,
+                (false, true) => departure::AGAIN,
                 (false, false) => AGAIN,
                 (true, _) => REFUSED_AGAIN,
             };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::call::Aws;
-use super::ssm::Invocation;
+use super::told::Invocation;
 use super::told::{CallError, Failure};
 use clouds::retry::Pause;
 

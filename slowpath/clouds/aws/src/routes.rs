@@ -15,12 +15,12 @@ use tokio::sync::mpsc;
 
 use super::call::{Aws, Pointed};
 use super::drive::Cloud;
-use super::ec2::{Instance, RouteTable};
 use super::group;
 use super::leader::{self, Change, LeaderError, Pointing};
 use super::life::Exit;
 use super::roles::{RoleError, roles};
 use super::told::{CallError, Identity, NetworkInterface};
+use super::told::{Instance, RouteTable};
 use clouds::appliance::Appliance;
 use clouds::report::{Finding, Peer, Report, Told, tell};
 

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use super::account::Account;
 use super::call::Waiting;
 use super::signed::{Members, xml};
+use super::told::{Hook, ScalingInstance};
 use clouds::failure::{Operation, Setback};
 
 const VERSION: &str = "2011-01-01";
@@ -15,28 +16,6 @@ const INSTANCES: Operation = Operation::new("autoscaling", "DescribeAutoScalingI
 const HOOKS: Operation = Operation::new("autoscaling", "DescribeLifecycleHooks");
 const COMPLETE: Operation = Operation::new("autoscaling", "CompleteLifecycleAction");
 const HEARTBEAT: Operation = Operation::new("autoscaling", "RecordLifecycleActionHeartbeat");
-
-/// An instance of a scaling group.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ScalingInstance {
-    /// The group's name.
-    pub group: String,
-    /// `InService`, `Terminating:Wait` and so on.
-    pub lifecycle: String,
-}
-
-/// A lifecycle hook.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Hook {
-    /// Its name.
-    pub name: String,
-    /// It holds instances that leave, not those that come.
-    pub terminating: bool,
-    /// How long it waits from heartbeat to heartbeat.
-    pub heartbeat: Duration,
-    /// How long it waits in all.
-    pub whole: Duration,
-}
 
 /// A list is an element full of `<member>`.
 #[derive(Deserialize)]

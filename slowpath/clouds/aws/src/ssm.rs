@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::account::Account;
 use super::signed::{Question, json};
+use super::told::Invocation;
 use clouds::failure::{Operation, Setback};
 
 const PREFIX: &str = "AmazonSSM";
@@ -14,21 +15,6 @@ const SEND: Operation = Operation::new("ssm", "SendCommand");
 const INVOCATION: Operation = Operation::new("ssm", "GetCommandInvocation");
 /// AWS's document that runs a script with `/bin/sh`.
 const DOCUMENT: &str = "AWS-RunShellScript";
-
-/// What became of a command.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Invocation {
-    /// It has come to its end, whichever.
-    pub done: bool,
-    /// `Success`, `Failed`, `TimedOut`, `Cancelled`, `InProgress` and so on.
-    pub status: String,
-    /// The script's exit code, once there is one.
-    pub exit_code: Option<i32>,
-    /// What it wrote, cut at 24,000 characters by AWS.
-    pub output: String,
-    /// What it wrote to standard error, cut at 8,000.
-    pub errors: String,
-}
 
 pub(super) async fn send_command(
     account: &Account,

@@ -188,3 +188,124 @@ pub struct NetworkInterface {
     /// Its link address.
     pub mac: [u8; 6],
 }
+
+/// An instance as its neighbours need it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Instance {
+    /// `i-...`.
+    pub id: String,
+    /// `pending`, `running`, `shutting-down`, `terminated`, `stopping` or `stopped`.
+    pub state: String,
+    /// Its first private address; none once it is terminated.
+    pub address: Option<IpAddr>,
+    /// `eu-central-1a`.
+    pub zone: Option<String>,
+    /// `vpc-...`.
+    pub vpc_id: Option<String>,
+    /// `subnet-...`.
+    pub subnet_id: Option<String>,
+    /// Its tags.
+    pub tags: BTreeMap<String, String>,
+    /// Ids of its interfaces by their place.
+    pub interfaces: BTreeMap<u32, String>,
+}
+
+/// A security group.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SecurityGroup {
+    /// `sg-...`.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// What it lets in.
+    pub ingress: Vec<Permission>,
+}
+
+/// One rule of a security group.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Permission {
+    /// `tcp`, `udp`, a number, or `-1` for all.
+    pub protocol: String,
+    /// First and last port; none is all.
+    pub ports: Option<(u16, u16)>,
+    /// Prefixes, as written.
+    pub prefixes: Vec<String>,
+    /// Groups and prefix lists, by id.
+    pub others: Vec<String>,
+}
+
+/// A route table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RouteTable {
+    /// `rtb-...`.
+    pub id: String,
+    /// `vpc-...`.
+    pub vpc_id: String,
+    /// It is for all subnets that have none of their own.
+    pub main: bool,
+    /// The subnets that are bound to it.
+    pub subnets: Vec<String>,
+    /// Its routes.
+    pub routes: Vec<Route>,
+}
+
+/// A route.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Route {
+    /// A prefix, or the id of a prefix list.
+    pub destination: String,
+    /// `eni-...`, `igw-...`, `i-...`, `local` and others.
+    pub target: Option<String>,
+    /// False when its target is gone.
+    pub active: bool,
+}
+
+/// An instance of a scaling group.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ScalingInstance {
+    /// The group's name.
+    pub group: String,
+    /// `InService`, `Terminating:Wait` and so on.
+    pub lifecycle: String,
+}
+
+/// A lifecycle hook.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Hook {
+    /// Its name.
+    pub name: String,
+    /// It holds instances that leave, not those that come.
+    pub terminating: bool,
+    /// How long it waits from heartbeat to heartbeat.
+    pub heartbeat: Duration,
+    /// How long it waits in all.
+    pub whole: Duration,
+}
+
+/// What became of a command.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Invocation {
+    /// It has come to its end, whichever.
+    pub done: bool,
+    /// `Success`, `Failed`, `TimedOut`, `Cancelled`, `InProgress` and so on.
+    pub status: String,
+    /// The script's exit code, once there is one.
+    pub exit_code: Option<i32>,
+    /// What it wrote, cut at 24,000 characters by AWS.
+    pub output: String,
+    /// What it wrote to standard error, cut at 8,000.
+    pub errors: String,
+}
+
+/// A state in AWS's words.
+pub fn state_text(state: TargetState) -> &'static str {
+    match state {
+        TargetState::Initial => "initial",
+        TargetState::Healthy => "healthy",
+        TargetState::Unhealthy => "unhealthy",
+        TargetState::UnhealthyDraining => "unhealthy.draining",
+        TargetState::Unused => "unused",
+        TargetState::Draining => "draining",
+        TargetState::Unavailable => "unavailable",
+    }
+}

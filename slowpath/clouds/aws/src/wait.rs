@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use super::call::Aws;
-use super::drive::state_text;
+use super::told::state_text;
 use super::told::{CallError, Failure};
 use clouds::retry::Pause;
 

@@ -154,7 +154,7 @@ impl Credentials {
             })
         };
         let refused = |error: azure_core::Error| {
-            LOGIN.failed(Failure::Denied, "NoCredentials", crate::wire::chain(&error))
+            LOGIN.failed(Failure::Denied, "NoCredentials", crate::failure::chain(&error))
         };
         let (tenant, client) =
             (given("AZURE_TENANT_ID", tenant)?, given("AZURE_CLIENT_ID", client)?);
@@ -225,5 +225,5 @@ fn login_failed(error: &azure_core::Error) -> Setback {
         next = error.source();
     }
     // Not a word of the login's in it: a proxy's page, or the file of the federated token.
-    LOGIN.failed(Failure::Transient, "NoToken", crate::wire::chain(error))
+    LOGIN.failed(Failure::Transient, "NoToken", crate::failure::chain(error))
 }

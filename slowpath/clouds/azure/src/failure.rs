@@ -10,8 +10,6 @@ use azure_core::http::headers::{HeaderName, Headers, RETRY_AFTER};
 use clouds::failure::{Failure, Operation, Setback};
 use serde_json::Value;
 
-use crate::wire::chain;
-
 /// Ask more slowly.
 const THROTTLING: [&str; 4] = [
     "TooManyRequests",
@@ -276,6 +274,20 @@ struct Untold(Setback);
 /// Wraps a setback for the SDK; [`Refused::unanswered`] finds it again.
 pub(crate) fn wrapped(setback: Setback) -> azure_core::Error {
     azure_core::Error::new(ErrorKind::Credential, Untold(setback))
+}
+
+/// An error with all that is behind it.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(error) = next {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        next = error.source();
+    }
+    text
 }
 
 #[cfg(test)]

@@ -15,9 +15,13 @@
 //! second.
 
 mod asking;
+mod calls;
+mod departure;
 mod findings;
+mod following;
 mod leaving;
 mod member;
+mod membership;
 mod tunnels;
 mod words;
 
@@ -33,9 +37,9 @@ pub use words::{
 
 use crate::told::Failure;
 use asking::Asking;
-use leaving::{Events, Leaving};
-use member::Membership;
-use tunnels::Following;
+use departure::{Events, Leaving};
+use following::Following;
+use membership::Membership;
 use words::CALLS;
 
 /// From look to look while all is in order, and while something is not. A look is up to 4 reads.
@@ -48,9 +52,6 @@ const TUNNELS: Duration = Duration::from_secs(30);
 const EVENTS: Duration = Duration::from_secs(2);
 /// From one question for tunnels to the next while packets come in tunnels that we don't know.
 const TUNNELS_STRANGE: Duration = Duration::from_secs(2);
-/// How long questions that are not answered may hold the probe back: less than a gateway takes to
-/// give us up (2 probes, 5 s apart).
-const PATIENCE: Duration = Duration::from_secs(4);
 /// So long a write may go on at Azure after whoever asked for it was killed or gave it up.
 const SETTLES: Duration = Duration::from_secs(180);
 /// From ready to the first packet.
@@ -168,7 +169,7 @@ impl Life {
     /// Why we leave, and when we are gone at the latest.
     pub fn leaving(&self) -> Option<(Why, Instant)> {
         let why = self.why()?;
-        self.leaving.as_ref().map(|leaving| (why, leaving.deadline + leaving::REMOVES))
+        self.leaving.as_ref().map(|leaving| (why, leaving.deadline + departure::REMOVES))
     }
 
     /// Id of the scheduled event that is to be acknowledged, or for which we leave.

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::arm::{Arm, Ask};
 use crate::asks;
-use crate::balancer::{self, Entry, entries};
+use crate::balancer::{self, entries};
 use crate::life::{Member, Seen};
 use crate::long::finish;
 use crate::names;
@@ -22,6 +22,11 @@ use crate::told::CallError;
 use edit::{administer, list, name_pools, unlist};
 
 mod edit;
+mod ownership;
+
+pub(crate) use ownership::{own, title};
+
+use ownership::{Change, may_join};
 
 /// Writes of one change that others undid, at most: then people should know.
 const UNDONE: u32 = 8;
@@ -49,9 +54,6 @@ pub struct Membership<'a> {
     /// Of jitter.
     pub seed: u64,
 }
-
-/// Whether a document had to be changed.
-type Change = Result<bool, Setback>;
 
 impl Membership<'_> {
     /// The load balancer's document, which tells of all pools.
@@ -244,51 +246,6 @@ pub(crate) fn the_pool<'a>(told: &'a Value, pool: &Pool) -> Result<&'a Value, Ca
         let why = format!("the load balancer has no pool {} any more", pool.id.name());
         names::POOLS_GET.operation.failed(Failure::Absent, "NoPool", why).error
     })
-}
-
-/// Our entry.
-pub(crate) fn own<'a>(entries: &'a [Entry], pool: &Pool) -> Option<&'a Entry> {
-    entries.iter().find(|entry| is_own(entry, pool))
-}
-
-fn is_own(entry: &Entry, pool: &Pool) -> bool {
-    match entry.by {
-        MadeBy::Nic => entry.configuration.as_ref() == Some(&pool.configuration),
-        MadeBy::Ip => {
-            let network = entry.network.as_ref();
-            entry.address == Some(pool.address) && network.is_none_or(|n| *n == pool.network)
-        }
-    }
-}
-
-/// A pool's members are all there by the same way.
-fn may_join(by: MadeBy, pool: &Pool, entries: &[Entry]) -> Result<(), CallError> {
-    let others: Vec<String> = entries.iter().filter(|e| e.by != by).map(title).collect();
-    if others.is_empty() {
-        return Ok(());
-    }
-    let (ours, theirs) = match by {
-        MadeBy::Nic => ("nic", "ip"),
-        MadeBy::Ip => ("ip", "nic"),
-    };
-    let why = format!(
-        "pool {} has members by {theirs} ({}), and a pool can't have both; set azure.membership = \
-         {theirs:?} instead of {ours:?}, or remove them",
-        pool.id.name(),
-        others.join(", ")
-    );
-    Err(names::POOLS_PUT.operation.failed(Failure::Invalid, "OtherMembership", why).error)
-}
-
-/// An entry as people know it.
-pub(crate) fn title(entry: &Entry) -> String {
-    let machine = entry.configuration.as_ref().and_then(|id| {
-        let instance = id.named("virtualMachineScaleSets").zip(id.named("virtualMachines"));
-        let instance = instance.map(|(set, number)| format!("{set}_{number}"));
-        instance.or_else(|| id.named("networkInterfaces").map(str::to_owned))
-    });
-    let address = || entry.address.map(|address| address.to_string());
-    machine.or_else(|| entry.name.clone()).or_else(address).unwrap_or_else(|| "?".to_owned())
 }
 
 /// Others' writes undo ours, again and again.

@@ -13,7 +13,7 @@ use azure_core::http::{
 };
 use clouds::failure::{Failure, Operation, Setback};
 
-use crate::failure::Refused;
+use crate::failure::{Refused, chain};
 
 /// A connection that is not there after so long will not come.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -124,18 +124,4 @@ impl HttpClient for Wire {
         }
         Ok(AsyncRawResponse::from_bytes(answer.status().as_u16().into(), headers, body))
     }
-}
-
-/// An error with all that is behind it.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(error) = next {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        next = error.source();
-    }
-    text
 }

@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use config::services::Mode;
 use packet::addr::Addr;
 use tables::flow::Flows;
 use tables::note::Member;
@@ -13,50 +12,12 @@ use tables::writer::{Referred, Refusal};
 
 use super::RegionPlane;
 use super::choice::{QUARANTINED, noted, recorded};
+use super::desired::{Key, Need, Wish};
+use super::leaving::DRAIN;
 use crate::path_mtus;
 
-/// How long an unwanted backend keeps flows that don't end (AWS's own deregistration delay).
-pub(super) const DRAIN: Duration = Duration::from_secs(300);
 /// How often the flow table is walked for what flows still refer to, while anything waits for it.
 const SWEEP: Duration = Duration::from_secs(1);
-
-/// What makes a backend the same one.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Key {
-    pub(super) addr: Addr,
-    pub(super) port: u16,
-}
-
-/// By what a backend of a tunnel service sends back; the same for many.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Need {
-    /// A `TunnelKind`.
-    pub(crate) kind: u8,
-    pub(crate) port: u16,
-    pub(crate) vni: u32,
-    /// 0 ingress, 1 egress.
-    pub(crate) arm: u8,
-    pub(crate) ipv6: bool,
-}
-
-impl Need {
-    /// Direct return and NAT need none.
-    pub(super) fn of(mode: &Mode, arm: u8, ipv6: bool) -> Option<Need> {
-        let Mode::Tunnel(tunnel) = mode else { return None };
-        let (kind, port, vni) = (tunnel.kind as u8, tunnel.port, tunnel.vni);
-        Some(Need { kind, port, vni, arm, ipv6 })
-    }
-}
-
-/// What one service asks of a backend.
-#[derive(Clone, PartialEq, Debug)]
-pub(super) struct Wish {
-    pub(super) state: BackendState,
-    pub(super) arm: u8,
-    pub(super) nat: bool,
-    pub(super) probe: Addr,
-    pub(super) need: Option<Need>,
-}
 
 impl RegionPlane<'_> {
     /// The backends of a service as the next generation will see them, with what it wishes of each.

@@ -18,7 +18,7 @@ use state::words::protocol_text;
 use tables::checksum::checksum;
 use tables::record::{self, BackendState, FrontendKey, NAME_BYTES, Prefix};
 
-use super::backends::{Key, Need, Wish};
+use super::desired::{Key, Need, Wish};
 use crate::targets::compile;
 
 /// [`tables::writer::Writer::put_noted_frontend`]: a copy of a wildcard at an address of ours. The

@@ -13,8 +13,8 @@ use tables::record::{self, FrontendKey, NONE};
 use tables::writer;
 
 use super::RegionPlane;
-use super::backends::{Key, Wish};
 use super::choice::{Asked, COPY, Choice, places};
+use super::desired::{Key, Wish};
 use crate::targets::compile;
 
 /// What the writer says to one step.

@@ -6,7 +6,7 @@
 //! what is still on the wire is known. Wanted again, it is what it was.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tables::layout::MAX_TUNNELS;
 use tables::record::{NONE, Prefix, TUNNEL_BACKEND, TUNNEL_RETIRED, TUNNEL_SOURCES, Tunnel};
@@ -14,13 +14,8 @@ use tables::record::{NONE, Prefix, TUNNEL_BACKEND, TUNNEL_RETIRED, TUNNEL_SOURCE
 use state::plane::Refusal;
 
 use super::RegionPlane;
+use super::leaving::DRAIN;
 use crate::targets::compile::{self, NamedTunnel};
-
-/// How long a tunnel stays that nobody wants any more; as long as a backend does.
-const DRAIN: Duration = super::backends::DRAIN;
-
-/// Tunnels that leave, and when they do; none until the first look after their commit.
-pub(super) type Leaving = HashMap<u32, Option<Instant>>;
 
 impl RegionPlane<'_> {
     /// Puts the gateways' tunnels and those that backends send by; all others begin to leave.

@@ -7,30 +7,20 @@ mod join;
 mod shared;
 mod wire;
 
-use std::sync::Arc;
-
 use super::{Meta, Settings};
-use crate::name::Name;
 use crate::object::bgp::{
     AdvertisementSpec, BgpPeeringPolicySpec, Neighbor, PathAttributes, RouterSpec,
 };
-use crate::object::{Object, Refusal, Spec};
+use crate::object::{Object, Refusal};
+pub use shared::{FIRST_GENERATION, GENERATION, SECOND_GENERATION};
+
 pub(super) use join::{Kept, Pieces};
-use shared::{asn_of, attributes, families, kinds, neighbor_of, peer_address};
+use shared::{OF_PODS, asn_of, attributes, checked, families, kinds, neighbor_of, peer_address};
 pub(super) use wire::{Own, PeeringPolicy};
 use wire::{PathAttributesFields, VirtualRouter};
 
 /// What attributes of load balancers' addresses are for.
 const LOAD_BALANCERS: &str = "CiliumLoadBalancerIPPool";
-/// What attributes of pods' addresses are for; there are no pods here.
-const OF_PODS: [&str; 2] = ["PodCIDR", "CiliumPodIPPool"];
-
-/// The annotation of policies that Cilium's objects became: the generation of those objects.
-pub const GENERATION: &str = "weir.dev/cilium-bgp-generation";
-/// Its value for a CiliumBGPPeeringPolicy.
-pub const FIRST_GENERATION: &str = "1";
-/// Its value for a CiliumBGPClusterConfig.
-pub const SECOND_GENERATION: &str = "2";
 
 /// Fields of ours by the names that the first generation has for them.
 const FIRST: [(&str, &str); 19] = [
@@ -155,46 +145,6 @@ fn said_of(
     }
     let kinds = vec![crate::object::bgp::AddressKind::LoadBalancerIp];
     Ok(Some(PathAttributes { kinds, ..attributes(&from.communities, from.local_preference, at)? }))
-}
-
-/// The object, or what is wrong with it by the names of the fields that were written.
-fn checked(
-    meta: &Meta,
-    spec: BgpPeeringPolicySpec,
-    settings: &Settings,
-    names: &[(&str, &str)],
-    generation: Option<&str>,
-) -> Result<Object, Refusal> {
-    crate::object::Described::check(&spec)
-        .map_err(|wrong| Refusal { field: renamed(&wrong.field, names), ..wrong })?;
-    let text = match &*settings.cluster {
-        "" => meta.name.clone(),
-        cluster => format!("{cluster}/{}", meta.name),
-    };
-    let name = Name::new(&text).map_err(|e| Refusal::new("metadata.name", e.to_string(), ""))?;
-    let spec = Spec::BgpPeeringPolicy(Arc::new(spec));
-    let mut object = Object::new(name, settings.source.clone(), spec);
-    (object.labels, object.annotations) = (meta.labels.clone(), meta.annotations.clone());
-    if let Some(generation) = generation {
-        let annotations = object.annotations.get_or_insert_default();
-        Arc::make_mut(annotations).insert(GENERATION.into(), generation.into());
-    }
-    Ok(object)
-}
-
-/// A path with its parts in other words; a part that has none is left out.
-fn renamed(path: &str, names: &[(&str, &str)]) -> String {
-    let part = |part: &str| {
-        let (name, index) = part.find('[').map_or((part, ""), |at| part.split_at(at));
-        let other = |of: &str| names.iter().find(|(ours, _)| *ours == of).map(|(_, other)| *other);
-        match (other(part), other(name)) {
-            (Some(whole), _) => whole.to_owned(),
-            (None, Some(other)) => format!("{other}{index}"),
-            (None, None) => part.to_owned(),
-        }
-    };
-    let parts: Vec<String> = path.split('.').map(part).filter(|part| !part.is_empty()).collect();
-    parts.join(".")
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Described, Refusal};
+use super::described::Described;
+use super::refusal::Refusal;
 
 /// Where the appliance is, what it calls local, and what is its own.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]

@@ -9,7 +9,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use super::{Described, Refusal};
+use super::described::Described;
+use super::refusal::Refusal;
 use crate::address::Endpoint;
 use crate::backend::{Place, State};
 use crate::name::Name;

@@ -1,7 +1,9 @@
 //! What is wanted of BGP: which appliances speak to which routers, and what they announce.
 
+mod address_kind;
 mod attributes;
 mod bfd;
+mod bounds;
 mod neighbor;
 mod selector;
 #[cfg(test)]
@@ -13,12 +15,15 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use config::checked::Prefix;
+use config::services::{is_default, text};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Described, Refusal};
-use config::services::{is_default, text};
+use super::described::Described;
+use super::refusal::Refusal;
+use bounds::{at_least_one, within};
 
+pub use address_kind::AddressKind;
 pub use attributes::{Community, LargeCommunity, PathAttributes};
 pub use bfd::BfdSpec;
 pub use neighbor::{
@@ -112,22 +117,6 @@ impl Default for AdvertisementSpec {
 
 fn is_load_balancer(kinds: &[AddressKind]) -> bool {
     *kinds == [AddressKind::LoadBalancerIp]
-}
-
-/// Which addresses of a service.
-#[derive(
-    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, JsonSchema,
-)]
-pub enum AddressKind {
-    /// Those that a load balancer gave.
-    #[serde(rename = "LoadBalancerIP")]
-    LoadBalancerIp,
-    /// Its own within the cluster.
-    #[serde(rename = "ClusterIP")]
-    ClusterIp,
-    /// Those that somebody routes here.
-    #[serde(rename = "ExternalIP")]
-    ExternalIp,
 }
 
 /// Prefix lengths of networks in place of addresses; left out for the addresses themselves.
@@ -279,26 +268,5 @@ impl AdvertisementSpec {
             within(&format!("{at}.aggregation.{family}"), length.unwrap_or(1), 1, most)?;
         }
         self.attributes.check(&format!("{at}.attributes"))
-    }
-}
-
-/// Refuses a number that is out of its range.
-pub(super) fn within(field: &str, value: u32, least: u32, most: u32) -> Result<(), Refusal> {
-    match (least..=most).contains(&value) {
-        true => Ok(()),
-        false => {
-            let allowed = format!("allowed: {least} to {most}");
-            Err(Refusal::new(field, format!("{value} is out of range"), allowed))
-        }
-    }
-}
-
-fn at_least_one(field: &str, count: usize, most: usize) -> Result<(), Refusal> {
-    match count {
-        0 => Err(Refusal::new(field, "there is none", "write at least one")),
-        count if count > most => {
-            Err(Refusal::new(field, format!("there are {count}"), format!("allowed: up to {most}")))
-        }
-        _ => Ok(()),
     }
 }

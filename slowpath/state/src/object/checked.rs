@@ -3,7 +3,10 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::{Described, Refusal, ServiceSpec};
+use config::services::ServiceSpec;
+
+use super::described::Described;
+use super::refusal::Refusal;
 
 /// A spec in which [`Described::check`] found nothing wrong. Tables hold no other.
 #[derive(Clone, PartialEq, Eq, Debug)]

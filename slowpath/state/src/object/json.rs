@@ -4,11 +4,14 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use schemars::JsonSchema;
-use serde::de::{DeserializeOwned, Error as _};
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use super::{Kind, Life, Object, Refusal, Spec, Status, text};
+use super::kind::{Key, Kind};
+use super::read::read;
+use super::refusal::Refusal;
+use super::{Life, Object, Spec, Status, text};
 use crate::labels::Pairs;
 use crate::name::{Name, Source};
 
@@ -88,7 +91,7 @@ impl Object {
         let kind = json["kind"].as_str().and_then(|kind| kind.parse().ok());
         let source = Source::new(json["source"].as_str().unwrap_or(API));
         object.map_err(|refusal| match (kind, named) {
-            (Some(kind), Some(name)) => refusal.of(&super::Key { kind, name, source }),
+            (Some(kind), Some(name)) => refusal.of(&Key { kind, name, source }),
             _ => refusal,
         })
     }
@@ -138,37 +141,4 @@ pub fn schema(kind: Kind) -> Value {
     all["properties"]["spec"] = spec;
     all["properties"]["kind"] = serde_json::json!({ "const": kind.as_str() });
     all
-}
-
-/// A value out of JSON, or what is wrong with it and where below `at`.
-///
-/// # Errors
-/// The first field that is wrong, by its path.
-pub fn read<T: DeserializeOwned>(json: &Value, at: &str) -> Result<T, Refusal> {
-    serde_path_to_error::deserialize(json).map_err(|error| {
-        let path = error.path().to_string();
-        let field = match (at, path.as_str()) {
-            (at, ".") => at.to_owned(),
-            ("", path) => path.to_owned(),
-            (at, path) => format!("{at}.{path}"),
-        };
-        let text = error.into_inner().to_string();
-        // serde's own words say what is allowed behind a comma.
-        let (wrong, allowed) = text.split_once(", expected ").unwrap_or((&text, ""));
-        let allowed = if allowed.is_empty() { "" } else { &format!("allowed: {}", named(allowed)) };
-        Refusal::new(field, wrong, allowed)
-    })
-}
-
-/// A type in the words of those who write files.
-fn named(allowed: &str) -> &str {
-    match allowed {
-        "u8" => "a number from 0 to 255",
-        "u16" => "a number from 0 to 65535",
-        "u32" => "a number from 0 to 4294967295",
-        "u64" => "a number, 0 or more",
-        "a string" => "a text",
-        "a boolean" => "true or false",
-        other => other,
-    }
 }

@@ -2,7 +2,8 @@
 
 use config::private_link::{Spec, Wrong};
 
-use super::{Described, Refusal};
+use super::described::Described;
+use super::refusal::Refusal;
 
 impl Described for Spec {
     fn check(&self) -> Result<(), Refusal> {

@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use config::checked::MAGLEV_SIZES;
 use config::services::{AFFINITY_MAX_S, FrontendSpec, Mode, ServiceSpec};
 
-use super::{Described, Refusal};
+use super::described::Described;
+use super::refusal::Refusal;
 
 impl Described for ServiceSpec {
     fn check(&self) -> Result<(), Refusal> {

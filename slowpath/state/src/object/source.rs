@@ -3,7 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Described, Refusal};
+use super::described::Described;
+use super::refusal::Refusal;
 
 /// The longest lease: a day, in seconds.
 pub const LEASE_MAX_S: u32 = 86_400;

@@ -2,18 +2,9 @@
 
 use std::time::Instant;
 
-use super::{Now, Reconciler, Settings, Telling, delay};
+use super::schedule::{Prune, delay};
+use super::{Now, Reconciler, Settings, Telling};
 use crate::address::Address;
-use crate::plane::Refusal;
-
-/// When the plane is pruned next.
-#[derive(Debug, Default)]
-pub(super) struct Prune {
-    /// None until sources have said all that they know.
-    pub due: Option<Instant>,
-    pub failures: u32,
-    pub error: Option<Refusal>,
-}
 
 impl Reconciler {
     /// Prunes with the next step, if sources have said all that they know.

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use super::disk::{LOG, SNAPSHOT};
 use super::record::Flaw;
-use super::{LOG, SNAPSHOT};
 use crate::object::{Refusal, Why};
 
 /// Why the store is not used: which file is damaged, where, and what to do. The files stay as they

@@ -7,6 +7,14 @@ use std::path::{Path, PathBuf};
 
 use config::rfc3339;
 
+/// Changes, one record a group of batches.
+pub(super) const LOG: &str = "log";
+
+/// All objects, one record each, and one that says that they are all.
+pub(super) const SNAPSHOT: &str = "snapshot";
+
+/// A snapshot that is being written.
+pub(super) const UNFINISHED: &str = "snapshot.new";
 /// Copies of one file with one label that are kept.
 const COPIES: usize = 5;
 

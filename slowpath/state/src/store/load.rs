@@ -1,7 +1,7 @@
 //! Reading the files of a store: complete, or the place where they are damaged.
 
-use super::record::{self, Flaw, Record, Records};
-use super::{LOG, Line, SNAPSHOT};
+use super::disk::{LOG, SNAPSHOT};
+use super::record::{self, Flaw, Line, Record, Records};
 use crate::object::Objects;
 
 /// What the files hold.

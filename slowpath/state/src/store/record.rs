@@ -16,8 +16,11 @@
 //! written, or zero where a page did not reach the disk, or missing.
 
 use std::io;
+use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+use crate::object::{Event, Key, Object};
 
 const MAGIC: [u8; 4] = [0xf7, b'W', b'R', b'1'];
 /// Bytes of the header.
@@ -26,6 +29,27 @@ pub(super) const HEAD: usize = 24;
 const COVERED: usize = 20;
 /// Bytes of a header of the first format: length of the content, CRC-32 of length and content.
 const OLD_HEAD: usize = 8;
+
+/// What is in a record.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub(super) enum Line {
+    /// An object, as it is from its revision on.
+    Put(Arc<Object>),
+    /// No such object from this revision on.
+    Gone(Key, u64),
+    /// The end of a snapshot: the number of its objects, and its revision.
+    End(u64, u64),
+}
+
+impl Line {
+    pub(super) fn of(event: &Event) -> Option<Line> {
+        match (&event.after, &event.before) {
+            (Some(after), _) => Some(Line::Put(after.clone())),
+            (None, before) => before.as_ref().map(|o| Line::Gone(o.key(), event.revision)),
+        }
+    }
+}
 
 /// A whole record.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use memory::{Lost, Memory};
 
 use super::*;
 use crate::name::Name;
-use crate::object::{ApplianceSpec, Kind, Spec};
+use crate::object::{ApplianceSpec, Kind, Object, Spec};
 
 fn object(source: &str, name: usize, cluster: u32) -> Object {
     let spec = Spec::Appliance(Arc::new(ApplianceSpec { cluster, ..ApplianceSpec::default() }));

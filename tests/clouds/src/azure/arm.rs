@@ -2,57 +2,14 @@
 
 use serde_json::{Value, json};
 
-use crate::azure::answer::{Answer, Told, list, object_member, put, refuse, text};
-use crate::azure::kind::{KINDS, Kind, Place};
-use crate::azure::path::{Path, above, name, same};
+use crate::azure::answer::{Answer, Told, list, refuse};
+use crate::azure::kind::{Kind, Place};
+use crate::azure::path::{Path, above, same};
+use crate::azure::request::Asked;
+use crate::azure::rights::allowed;
+use crate::azure::view::{look, shown};
 use crate::azure::world::{Resource, World};
-use crate::azure::{balancer, dns, identity, interface, link, probe, write};
-
-/// A request taken apart.
-#[derive(Clone, Debug, Default)]
-pub struct Asked {
-    /// `GET`.
-    pub method: String,
-    /// The path, decoded.
-    pub path: String,
-    /// The query, decoded.
-    pub query: Vec<(String, String)>,
-    /// Headers, names in small letters.
-    pub headers: Vec<(String, String)>,
-    /// The body as JSON; a form as an object.
-    pub body: Value,
-    /// `https://localhost:PORT`, by which links lead back here.
-    pub base: String,
-}
-
-impl Asked {
-    /// A header.
-    pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
-    }
-
-    /// A member of the query.
-    pub fn query(&self, name: &str) -> Option<&str> {
-        let found = self.query.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
-        found.map(|(_, value)| value.as_str())
-    }
-}
-
-/// The name of an operation, for faults, outcomes and calls.
-pub fn operation(method: &str, path: &str) -> String {
-    if path.ends_with("/oauth2/v2.0/token") {
-        return format!("{method} token");
-    }
-    if path.to_ascii_lowercase().ends_with("/providers/microsoft.authorization/permissions") {
-        return format!("{method} permissions");
-    }
-    let Some(path) = Path::parse(path) else { return format!("{method} {path}") };
-    let types = Kind::of(&path).map_or_else(|| path.types(), |kind| kind.types.to_owned());
-    match method {
-        "GET" if !path.is_item() => format!("LIST {types}"),
-        _ => format!("{method} {}", types.strip_prefix("locations/").unwrap_or(&types)),
-    }
-}
+use crate::azure::{dns, identity, link, probe, write};
 
 /// Answers a request of somebody who has shown a token.
 pub fn answer(world: &mut World, asked: &Asked) -> Told<Answer> {
@@ -132,37 +89,6 @@ fn scope(world: &World, path: &Path) -> Told<()> {
     refuse(404, "ResourceGroupNotFound", format!("Resource group '{group}' could not be found."))
 }
 
-fn allowed(world: &World, action: &str, scope: &str) -> Told<()> {
-    if !world.forbids(action) {
-        return Ok(());
-    }
-    let why = format!(
-        "The client '{0}' with object id '{0}' does not have authorization to perform action \
-         '{action}' over scope '{scope}' or the scope is invalid. If access was recently granted, \
-         please refresh your credentials.",
-        identity::OBJECT
-    );
-    refuse(403, "AuthorizationFailed", why)
-}
-
-/// A write joins another resource, which takes an action of its own there.
-pub fn joins(world: &World, path: &Path, action: &str, linked: &str) -> Told<()> {
-    let action = format!("Microsoft.Network/{action}");
-    if !world.forbids(&action) {
-        return Ok(());
-    }
-    let why = format!(
-        "The client '{0}' with object id '{0}' has permission to perform action '{1}/{2}/write' on \
-         scope '{3}'; however, it does not have permission to perform action(s) '{action}' on the \
-         linked scope(s) '{linked}' (respectively) or the linked scope(s) are invalid.",
-        identity::OBJECT,
-        path.provider,
-        path.types(),
-        path.id()
-    );
-    refuse(403, "LinkedAuthorizationFailed", why)
-}
-
 fn absent<T>(path: &Path, kind: &Kind) -> Told<T> {
     if kind.place != Place::Own || kind.types.contains('/') {
         return refuse(404, "NotFound", format!("Resource {} not found.", path.id()));
@@ -175,55 +101,6 @@ fn absent<T>(path: &Path, kind: &Kind) -> Told<T> {
         path.group.as_deref().unwrap_or_default()
     );
     refuse(404, "ResourceNotFound", why)
-}
-
-/// A resource that is kept as its own, as it is told.
-pub fn shown(world: &World, resource: &Resource) -> Value {
-    let path = Path::parse(&resource.id);
-    let kind = path.as_ref().and_then(Kind::of);
-    let (Some(path), Some(kind)) = (path, kind) else { return resource.body.clone() };
-    let mut body = resource.body.clone();
-    put(&mut body, "id", Some(resource.id.clone().into()));
-    put(&mut body, "name", Some(path.name().into()));
-    put(&mut body, "type", Some(kind.whole().into()));
-    put(&mut body, "etag", Some(resource.etag().into()));
-    let state = world.state_of(resource);
-    // Records have none.
-    let told = (!dns::is_record(kind.types)).then(|| state.into());
-    put(object_member(&mut body, "properties"), "provisioningState", told);
-    for inner in KINDS {
-        let Place::Inside(member) = inner.place else { continue };
-        if above(inner.types) != kind.types {
-            continue;
-        }
-        let kept = body.pointer_mut(&format!("/properties/{member}")).and_then(Value::as_array_mut);
-        for element in kept.into_iter().flatten() {
-            let id = format!("{}/{}/{}", resource.id, name(inner.types), text(element, "/name"));
-            put(element, "id", Some(id.into()));
-            put(element, "type", Some(inner.whole().into()));
-            put(element, "etag", Some(resource.etag().into()));
-            put(object_member(element, "properties"), "provisioningState", Some(state.into()));
-        }
-    }
-    match kind.types {
-        "loadBalancers" => balancer::show(world, resource, &mut body),
-        "networkInterfaces" | "virtualMachineScaleSets/virtualMachines/networkInterfaces" => {
-            interface::show(&mut body);
-        }
-        "privateEndpoints" => link::show_endpoint(world, resource, &mut body),
-        _ => {}
-    }
-    body
-}
-
-/// What a path names, as it is told, and its ETag.
-pub fn look(world: &World, path: &Path, kind: &Kind) -> Option<(Value, String)> {
-    let home = world.find(&kind.home(path).id())?;
-    let whole = shown(world, home);
-    let Place::Inside(member) = kind.place else { return Some((whole, home.etag())) };
-    let kept = list(&whole, &format!("/properties/{member}"));
-    let found = kept.iter().find(|e| text(e, "/name").eq_ignore_ascii_case(path.name()))?;
-    Some((found.clone(), home.etag()))
 }
 
 fn read(world: &World, path: &Path, kind: &Kind) -> Told<Answer> {

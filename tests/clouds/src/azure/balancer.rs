@@ -1,72 +1,13 @@
 //! Load balancers: what they refer to, and what refers to them.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::azure::answer::{
-    Told, defaults, list, list_mut, missing, object_member, put, refuse, text,
-};
-use crate::azure::arm::joins;
+use crate::azure::answer::{Told, list, list_mut, missing, object_member, put, refuse, text};
 use crate::azure::path::{Path, same};
-use crate::azure::world::{Resource, World};
+use crate::azure::rights::joins;
+use crate::azure::rule::sku;
+use crate::azure::world::World;
 use crate::azure::{network, pool};
-
-/// The SKU of a load balancer.
-pub fn sku(body: &Value) -> &str {
-    Some(text(body, "/sku/name")).filter(|sku| !sku.is_empty()).unwrap_or("Basic")
-}
-
-/// Rules of a load balancer that refer to one of its parts.
-fn rules<'a>(body: &'a Value, id: &'a str) -> impl Iterator<Item = &'a Value> {
-    list(body, "/properties/loadBalancingRules").iter().filter(move |rule| {
-        let single = ["frontendIPConfiguration", "backendAddressPool", "probe"];
-        let mut found = single.iter().map(|m| text(rule, &format!("/properties/{m}/id")));
-        let pools = list(rule, "/properties/backendAddressPools");
-        found.any(|to| same(to, id)) || pools.iter().any(|pool| same(text(pool, "/id"), id))
-    })
-}
-
-/// Rules by which a pool is used.
-pub fn rules_of(body: &Value, pool: &str) -> Vec<Value> {
-    rules(body, pool).cloned().collect()
-}
-
-/// Writes what follows from other resources into a load balancer.
-pub fn show(world: &World, resource: &Resource, body: &mut Value) {
-    let whole = body.clone();
-    put(body, "sku", Some(json!({ "name": sku(&whole), "tier": "Regional" })));
-    let properties = object_member(body, "properties");
-    put(
-        properties,
-        "resourceGuid",
-        Some(crate::azure::world::guid(resource.id.len() as u64).into()),
-    );
-    for member in ["frontendIPConfigurations", "backendAddressPools", "probes"] {
-        for part in list_mut(body, member) {
-            let id = text(part, "/id").to_owned();
-            let used = rules(&whole, &id).map(|rule| json!({ "id": text(rule, "/id") }));
-            let used: Vec<Value> = used.collect();
-            let used = (!used.is_empty()).then_some(Value::Array(used));
-            put(object_member(part, "properties"), "loadBalancingRules", used);
-            if member == "backendAddressPools" {
-                pool::show(world, resource, sku(&whole), part);
-            }
-        }
-    }
-    for rule in list_mut(body, "loadBalancingRules") {
-        let properties = object_member(rule, "properties");
-        let given = [
-            ("disableOutboundSnat", json!(false)),
-            ("enableFloatingIP", json!(false)),
-            ("enableTcpReset", json!(false)),
-            ("idleTimeoutInMinutes", json!(4)),
-            ("loadDistribution", json!("Default")),
-        ];
-        defaults(properties, given);
-    }
-    for member in ["inboundNatRules", "outboundRules", "inboundNatPools"] {
-        list_mut(body, member);
-    }
-}
 
 /// What a load balancer must be.
 pub fn check(

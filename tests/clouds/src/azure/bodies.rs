@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 
-use crate::azure::server::Call;
+use crate::azure::standin::Call;
 
 /// The variable that names the folder. Without it nothing is left anywhere.
 const FOLDER: &str = "BODIES";

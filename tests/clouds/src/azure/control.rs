@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::azure::probe::Target;
-use crate::azure::server::{Standin, reply};
+use crate::azure::standin::{Standin, reply};
 use crate::azure::world::World;
 
 impl Standin {

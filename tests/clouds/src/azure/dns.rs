@@ -5,10 +5,9 @@ use std::net::Ipv4Addr;
 use serde_json::{Value, json};
 
 use crate::azure::answer::{Told, defaults, list, object_member, put, refuse, text};
-use crate::azure::arm::joins;
-use crate::azure::operation::End;
 use crate::azure::path::{Path, above, name, parent, same};
-use crate::azure::world::World;
+use crate::azure::rights::joins;
+use crate::azure::world::{End, World};
 
 /// What a record must be.
 pub fn check_record(path: &Path, body: &mut Value) -> Told<Vec<String>> {

@@ -2,37 +2,11 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::azure::answer::{Answer, Told, refuse, text};
-use crate::azure::arm::Asked;
-use crate::azure::world::{World, guid};
-
-/// The object id of whoever asks.
-pub const OBJECT: &str = "00000000-0000-0000-0000-00000000000b";
-
-/// Who may log in.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Application {
-    /// Its client id.
-    pub client: String,
-    /// Its secret.
-    pub secret: String,
-    /// What it shows instead, where it is a workload.
-    pub assertion: String,
-}
-
-/// A token that was given out.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Token {
-    /// What is shown.
-    pub text: String,
-    /// It is good until then.
-    pub until: Duration,
-    /// For whom it is good.
-    pub audience: String,
-}
+use crate::azure::request::Asked;
+use crate::azure::world::{Token, World, guid};
 
 impl World {
     /// A new token.

@@ -3,44 +3,25 @@
 use std::net::IpAddr;
 use std::time::{Duration, UNIX_EPOCH};
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::azure::answer::{Answer, list, text};
-use crate::azure::arm::{Asked, shown};
-use crate::azure::balancer::sku;
-use crate::azure::identity;
+use crate::azure::member::addresses;
 use crate::azure::path::{Path, name, parent, same};
-use crate::azure::pool;
-use crate::azure::world::World;
+use crate::azure::request::Asked;
+use crate::azure::rule::{rules_of, sku};
+use crate::azure::view::shown;
+use crate::azure::world::{Event, World, guid};
+use crate::azure::{identity, pool};
 
 /// No version is newer.
 const NEWEST: &str = "2025-04-07";
-
-/// A scheduled event.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Event {
-    /// Its id, a UUID.
-    pub id: String,
-    /// `Freeze`, `Reboot`, `Redeploy`, `Preempt`, `Terminate`.
-    pub kind: String,
-    /// Names of the machines that it concerns.
-    pub machines: Vec<String>,
-    /// It does not begin before, unless all agree.
-    pub not_before: Duration,
-    /// It has begun.
-    pub started: bool,
-    /// It is over this long after it began.
-    pub lasts: Duration,
-    /// In Azure's words.
-    pub description: String,
-}
 
 impl World {
     /// Plans an event for a machine, by its name.
     pub fn schedule(&mut self, kind: &str, machine: &str, notice: Duration) -> String {
         self.incarnation += 1;
-        let id = crate::azure::world::guid(2_000_000 + self.incarnation);
+        let id = guid(2_000_000 + self.incarnation);
         self.events.push(Event {
             id: id.clone(),
             kind: kind.to_owned(),
@@ -205,9 +186,8 @@ fn by_address(world: &World, address: &str) -> Vec<String> {
         let pools = list(&home.body, "/properties/backendAddressPools").iter();
         pools.map(|p| (format!("{}/backendAddressPools/{}", home.id, text(p, "/name")), p))
     });
-    let has = |pool: &Value| {
-        pool::addresses(pool).any(|entry| text(entry, "/properties/ipAddress") == address)
-    };
+    let has =
+        |pool: &Value| addresses(pool).any(|entry| text(entry, "/properties/ipAddress") == address);
     pools.filter(|(_, pool)| has(pool)).map(|(id, _)| id).collect()
 }
 
@@ -220,7 +200,7 @@ fn gather(world: &World, id: &str, local: &str, rules: &mut Vec<Value>, tunnels:
         let address = text(frontend, "/properties/privateIPAddress").parse::<IpAddr>();
         address.is_ok_and(|address| address.is_ipv6() == local.contains(':'))
     };
-    for rule in crate::azure::balancer::rules_of(&whole, id) {
+    for rule in rules_of(&whole, id) {
         let to = text(&rule, "/properties/frontendIPConfiguration/id");
         let Some(frontend) = frontends.iter().find(|f| same(text(f, "/id"), to)) else { continue };
         let protocol = text(&rule, "/properties/protocol").to_ascii_lowercase();

@@ -5,24 +5,14 @@ use serde_json::{Value, json};
 use crate::azure::answer::{
     Told, defaults, list, list_mut, missing, object_member, put, refuse, text,
 };
-use crate::azure::arm::joins;
+use crate::azure::member::addresses;
 use crate::azure::path::{Path, parent, same};
+use crate::azure::rights::joins;
 use crate::azure::world::World;
 use crate::azure::{network, pool};
 
 /// What nobody can write, and what is there when nobody says.
 const GIVEN: [&str; 5] = ["macAddress", "virtualMachine", "primary", "resourceGuid", "dnsSettings"];
-
-/// Writes defaults into an interface.
-pub fn show(body: &mut Value) {
-    let properties = object_member(body, "properties");
-    let given = [
-        ("dnsSettings", json!({ "dnsServers": [], "appliedDnsServers": [] })),
-        ("enableAcceleratedNetworking", json!(false)),
-        ("enableIPForwarding", json!(false)),
-    ];
-    defaults(properties, given);
-}
 
 /// The pools of all configurations.
 fn pools(body: &Value) -> Vec<String> {
@@ -135,7 +125,7 @@ fn join(world: &World, path: &Path, to: &str) -> Told<()> {
     };
     let action = "loadBalancers/backendAddressPools/join/action";
     joins(world, path, action, to)?;
-    if pool::addresses(&found).next().is_some() {
+    if addresses(&found).next().is_some() {
         return pool::mixed(text(&found, "/name"));
     }
     Ok(())

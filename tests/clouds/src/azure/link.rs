@@ -5,16 +5,15 @@ use serde_json::{Value, json};
 use crate::azure::answer::{
     Answer, Told, defaults, list, list_mut, missing, object_member, put, refuse, text,
 };
-use crate::azure::arm::{Asked, joins, look};
-use crate::azure::balancer;
 use crate::azure::kind::{How, Kind};
 use crate::azure::operation::Plan;
 use crate::azure::path::{Path, name, parent, same};
+use crate::azure::request::Asked;
+use crate::azure::rights::joins;
+use crate::azure::rule::sku;
+use crate::azure::view::{DIRECT, MANUAL, link_service, look};
 use crate::azure::world::{Resource, World, guid};
 use crate::azure::{interface, network};
-
-const MANUAL: &str = "manualPrivateLinkServiceConnections";
-const DIRECT: &str = "privateLinkServiceConnections";
 
 /// What only Azure writes into a service.
 const GIVEN: [&str; 3] = ["alias", "networkInterfaces", "privateEndpointConnections"];
@@ -89,7 +88,7 @@ fn frontends(world: &World, path: &Path, body: &Value) -> Told<()> {
         let Some((_, of)) = found else { return missing(frontend, &path.id()) };
         joins(world, path, "loadBalancers/frontendIPConfigurations/join/action", frontend)?;
         let home = world.find(&of.top().id());
-        if home.is_some_and(|home| balancer::sku(&home.body) != "Standard") {
+        if home.is_some_and(|home| sku(&home.body) != "Standard") {
             let why = format!("{frontend} is not of a Standard load balancer.");
             return refuse(400, "PrivateLinkServiceNeedsStandardLoadBalancer", why);
         }
@@ -107,12 +106,6 @@ fn lists(service: &Resource, member: &str, subscription: &str) -> bool {
 fn visible(service: &Resource, subscription: &str) -> bool {
     let own = service.id.split('/').nth(2).unwrap_or_default();
     own.eq_ignore_ascii_case(subscription) || lists(service, "visibility", subscription)
-}
-
-/// A service by its id or its alias.
-fn service<'a>(world: &'a World, wanted: &str) -> Option<&'a Resource> {
-    let mut services = world.resources.iter().filter(|r| r.id.contains("/privateLinkServices/"));
-    services.find(|r| same(&r.id, wanted) || text(&r.body, "/properties/alias") == wanted)
 }
 
 /// A service may go once nobody is connected any more.
@@ -164,7 +157,7 @@ pub fn check_endpoint(
     for member in [MANUAL, DIRECT] {
         for connection in list_mut(body, member) {
             let wanted = text(connection, "/properties/privateLinkServiceId").to_owned();
-            let found = service(world, &wanted);
+            let found = link_service(world, &wanted);
             let Some(found) = found.filter(|f| visible(f, &path.subscription)) else {
                 return missing(&wanted, &path.id());
             };
@@ -196,7 +189,7 @@ pub fn connect(world: &mut World, path: &Path) {
     else {
         return;
     };
-    let Some(to) = service(world, wanted).cloned() else { return };
+    let Some(to) = link_service(world, wanted).cloned() else { return };
     let approved = manual.is_none() || lists(&to, "autoApproval", &path.subscription);
     let asked = manual.map(|c| text(c, "/properties/requestMessage")).unwrap_or_default();
     let made = guid(world.writes + 6_000_000);
@@ -234,28 +227,6 @@ pub fn connect(world: &mut World, path: &Path) {
     world.write(&path.id(), body);
 }
 
-/// Writes into an endpoint how its connection stands.
-pub fn show_endpoint(world: &World, resource: &Resource, body: &mut Value) {
-    for member in [MANUAL, DIRECT] {
-        for connection in list_mut(body, member) {
-            let wanted = text(connection, "/properties/privateLinkServiceId");
-            let service = service(world, wanted).map(|found| &found.body);
-            let all = service.map(|s| list(s, "/properties/privateEndpointConnections"));
-            let of = |c: &&Value| same(text(c, "/properties/privateEndpoint/id"), &resource.id);
-            let found = all.unwrap_or_default().iter().find(of);
-            let state =
-                found.and_then(|c| c.pointer("/properties/privateLinkServiceConnectionState"));
-            let gone = json!({
-                "status": "Disconnected", "description": "Removed by the service's owner.",
-                "actionsRequired": "None",
-            });
-            let state = state.cloned().unwrap_or(gone);
-            let properties = object_member(connection, "properties");
-            put(properties, "privateLinkServiceConnectionState", Some(state));
-        }
-    }
-}
-
 /// With an endpoint go its interface and its connection.
 pub fn disconnect(world: &mut World, endpoint: &Resource) {
     for nic in list(&endpoint.body, "/properties/networkInterfaces") {
@@ -289,7 +260,7 @@ pub fn uses(world: &World, balancer: &str) -> Told<()> {
 /// Answers whether whoever asks may see a service.
 pub fn visibility(world: &mut World, asked: &Asked, path: &Path) -> Told<Answer> {
     let alias = text(&asked.body, "/privateLinkServiceAlias");
-    let found = service(world, alias).filter(|_| !alias.is_empty());
+    let found = link_service(world, alias).filter(|_| !alias.is_empty());
     let result = json!({ "visible": found.is_some_and(|f| visible(f, &path.subscription)) });
     let plan = Plan {
         name: "POST checkPrivateLinkServiceVisibility".to_owned(),

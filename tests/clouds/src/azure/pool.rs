@@ -1,100 +1,16 @@
 //! Backend pools: members by interface or by address, and tunnels.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::azure::answer::{Told, list, list_mut, missing, object_member, put, refuse, text};
-use crate::azure::arm::{joins, look};
-use crate::azure::balancer::sku;
+use crate::azure::answer::{Told, list, list_mut, missing, put, refuse, text};
 use crate::azure::kind::Kind;
+use crate::azure::member::{addresses, members};
 use crate::azure::network;
-use crate::azure::path::{Path, name, parent, same};
-use crate::azure::world::{Resource, World};
-
-/// A member of a pool by its interface.
-pub struct Member {
-    /// Id of the IP configuration.
-    pub configuration: String,
-    /// Its address.
-    pub address: String,
-}
-
-/// All members by interface.
-pub fn members(world: &World, pool: &str) -> Vec<Member> {
-    let mut found = Vec::new();
-    for nic in world.resources.iter().filter(|r| is_interface(&r.id)) {
-        for part in list(&nic.body, "/properties/ipConfigurations") {
-            let pools = list(part, "/properties/loadBalancerBackendAddressPools");
-            if pools.iter().any(|to| same(text(to, "/id"), pool)) {
-                let configuration = format!("{}/ipConfigurations/{}", nic.id, text(part, "/name"));
-                let address = text(part, "/properties/privateIPAddress");
-                let address = address.split('/').next().unwrap_or_default().to_owned();
-                found.push(Member { configuration, address });
-            }
-        }
-    }
-    found
-}
-
-fn is_interface(id: &str) -> bool {
-    name(parent_list(id)).eq_ignore_ascii_case("networkInterfaces")
-}
-
-fn parent_list(id: &str) -> &str {
-    crate::azure::path::above(id)
-}
-
-/// The entries of a pool that are addresses.
-pub fn addresses(pool: &Value) -> impl Iterator<Item = &Value> {
-    let entries = list(pool, "/properties/loadBalancerBackendAddresses");
-    entries.iter().filter(|entry| entry.pointer("/properties/ipAddress").is_some())
-}
-
-/// What `adminState` says of the member of this name.
-fn admin<'a>(pool: &'a Value, name: &str) -> Option<&'a Value> {
-    let entries = list(pool, "/properties/loadBalancerBackendAddresses").iter();
-    entries.filter(|e| text(e, "/name") == name).find_map(|e| e.pointer("/properties/adminState"))
-}
-
-/// The name of an interface's entry: its group, its own name and its configuration's.
-fn entry_name(configuration: &str) -> String {
-    let group = configuration.split('/').nth(4).unwrap_or_default();
-    format!("{group}_{}{}", name(parent(configuration)), name(configuration))
-}
-
-/// Writes what follows from interfaces into a pool.
-pub fn show(world: &World, home: &Resource, sku: &str, pool: &mut Value) {
-    let id = text(pool, "/id").to_owned();
-    let members = members(world, &id);
-    let state = text(pool, "/properties/provisioningState").to_owned();
-    let entries: Vec<Value> = members
-        .iter()
-        .map(|member| {
-            let name = entry_name(&member.configuration);
-            let mut properties = json!({
-                "provisioningState": state,
-                "networkInterfaceIPConfiguration": { "id": member.configuration },
-            });
-            put(&mut properties, "adminState", admin(pool, &name).cloned());
-            json!({
-                "name": name, "id": format!("{id}/loadBalancerBackendAddresses/{name}"),
-                "etag": home.etag(), "properties": properties,
-                "type":
-                    "Microsoft.Network/loadBalancers/backendAddressPools/loadBalancerBackendAddresses",
-            })
-        })
-        .collect();
-    let by_address: Vec<Value> = addresses(pool).cloned().collect();
-    let refer = |m: &Member| json!({ "id": m.configuration });
-    let configurations: Vec<Value> = members.iter().map(refer).collect();
-    let properties = object_member(pool, "properties");
-    let some = |list: Vec<Value>| (!list.is_empty()).then_some(Value::Array(list));
-    put(properties, "backendIPConfigurations", some(configurations));
-    let entries = if members.is_empty() { by_address } else { entries };
-    put(properties, "loadBalancerBackendAddresses", some(entries));
-    if sku == "Gateway" && list(properties, "/tunnelInterfaces").is_empty() {
-        put(properties, "tunnelInterfaces", Some(world.tunnels.clone()));
-    }
-}
+use crate::azure::path::{Path, parent, same};
+use crate::azure::rights::joins;
+use crate::azure::rule::{rules_of, sku};
+use crate::azure::view::look;
+use crate::azure::world::World;
 
 fn invalid<T>(why: impl Into<String>) -> Told<T> {
     refuse(400, "InvalidRequestFormat", why)
@@ -229,7 +145,7 @@ pub fn removable(world: &World, path: &Path) -> Told<()> {
     let whole = path.steps.len() == 2;
     for id in ids.filter(|id| whole || same(id, &path.id())) {
         unused(world, &id)?;
-        if !whole && !crate::azure::balancer::rules_of(&home.body, &id).is_empty() {
+        if !whole && !rules_of(&home.body, &id).is_empty() {
             let why = format!("{id} is in use by a load balancing rule and can't be deleted.");
             return refuse(400, "InUseBackendAddressPoolCannotBeDeleted", why);
         }

@@ -2,36 +2,18 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::azure::answer::{Answer, Told, list, refuse, text};
-use crate::azure::arm::{Asked, shown};
-use crate::azure::balancer::rules_of;
 use crate::azure::kind::How;
+use crate::azure::member::{addresses, members};
 use crate::azure::operation::Plan;
 use crate::azure::path::{Path, name, same};
 use crate::azure::pool;
-use crate::azure::world::World;
-
-/// A member of a pool by what its probes say.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Backend {
-    /// Id of the pool.
-    pub pool: String,
-    /// The member's address.
-    pub address: String,
-    /// Id of its IP configuration, where it is a member by that.
-    pub configuration: Option<String>,
-    /// What its probes bring.
-    pub good: bool,
-    /// It gets new flows: one good probe is enough, two bad ones end it.
-    pub up: bool,
-    /// Bad probes in a row.
-    pub bad: u32,
-    /// When it is probed next.
-    pub next: Duration,
-}
+use crate::azure::request::Asked;
+use crate::azure::rule::rules_of;
+use crate::azure::view::shown;
+use crate::azure::world::{Backend, World};
 
 /// Whom a probe asks, and for what.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -53,10 +35,10 @@ impl World {
         for home in self.resources.iter().filter(|r| r.id.contains("/loadBalancers/")) {
             for part in list(&home.body, "/properties/backendAddressPools") {
                 let id = format!("{}/backendAddressPools/{}", home.id, text(part, "/name"));
-                for member in pool::members(self, &id) {
+                for member in members(self, &id) {
                     found.push((id.clone(), member.address, Some(member.configuration)));
                 }
-                for entry in pool::addresses(part) {
+                for entry in addresses(part) {
                     let address = text(entry, "/properties/ipAddress").to_owned();
                     found.push((id.clone(), address, None));
                 }

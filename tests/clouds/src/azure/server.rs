@@ -1,67 +1,28 @@
 //! The servers: Resource Manager with its login over TLS, and a metadata service for each machine.
 
-use std::collections::BTreeMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context as Waker, Poll};
 use std::time::{Duration, UNIX_EPOCH};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
-use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 use percent_encoding::percent_decode_str;
-use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use crate::azure::answer::{Answer, Refusal, written};
-use crate::azure::arm::Asked;
+use crate::azure::request::{Asked, operation};
+use crate::azure::standin::{Call, Inside, Standin, reply};
 use crate::azure::world::World;
 use crate::azure::{arm, bodies, control, identity, imds, tls};
 use crate::faults::{Fault, Faults, Rule};
 
-/// A call that came in, and how it was answered.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Call {
-    /// `PUT networkInterfaces`, `/metadata/instance` and so on.
-    pub operation: String,
-    /// `PUT`.
-    pub method: String,
-    /// Its path.
-    pub path: String,
-    /// Its query.
-    pub query: BTreeMap<String, String>,
-    /// The headers that matter here; of `authorization` only its kind.
-    pub headers: BTreeMap<String, String>,
-    /// Its body; a form as an object.
-    pub body: Value,
-    /// The answer's status; 0 where there was none.
-    pub status: u16,
-}
-
 /// Headers that calls keep.
 const HEADERS: [&str; 6] =
     ["authorization", "content-type", "if-match", "if-none-match", "metadata", "x-forwarded-for"];
-
-struct Inside {
-    world: World,
-    faults: Faults,
-    calls: Vec<Call>,
-}
-
-/// A running stand-in. Clones are the same one.
-#[derive(Clone)]
-pub struct Standin {
-    inside: Arc<Mutex<Inside>>,
-    /// `https://localhost:...`: Resource Manager, and the login.
-    pub url: String,
-    /// `http://127.0.0.1:...`: the metadata service of the world's `own` machine.
-    pub imds: String,
-    /// The authority that signed `url`'s certificate, as PEM.
-    pub ca: String,
-}
 
 /// Which of the servers is asked.
 #[derive(Clone)]
@@ -114,45 +75,6 @@ impl Standin {
         let router = self.router(Side::Machine(Some(id.to_owned())));
         tokio::spawn(async move { axum::serve(listener, router).await });
         Ok(url)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inside> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Looks at the world, or changes it.
-    pub fn with<T>(&self, look: impl FnOnce(&mut World) -> T) -> T {
-        look(&mut self.lock().world)
-    }
-
-    /// Lets time pass.
-    pub fn advance(&self, by: Duration) {
-        self.with(|world| world.advance(by));
-    }
-
-    /// Adds a rule of misbehaviour.
-    pub fn fault(&self, rule: Rule) {
-        self.lock().faults.rules.push(rule);
-    }
-
-    /// Seeds the random choices of the faults.
-    pub fn seed(&self, seed: u64) {
-        self.lock().faults.rng.seed(seed);
-    }
-
-    /// Behaves again.
-    pub fn behave(&self) {
-        self.lock().faults.rules.clear();
-    }
-
-    /// All calls since the last time that somebody took them.
-    pub fn take_calls(&self) -> Vec<Call> {
-        std::mem::take(&mut self.lock().calls)
-    }
-
-    /// The same, and they stay.
-    pub fn calls(&self) -> Vec<Call> {
-        self.lock().calls.clone()
     }
 }
 
@@ -212,7 +134,7 @@ async fn serve(State((standin, side)): State<(Standin, Side)>, request: Request)
     }
     let asked = asked(&standin, &parts, &body);
     let operation = match (&side, asked.method.as_str()) {
-        (Side::Arm, method) => arm::operation(method, &asked.path),
+        (Side::Arm, method) => operation(method, &asked.path),
         (Side::Machine(_), "GET") => asked.path.clone(),
         (Side::Machine(_), method) => format!("{method} {}", asked.path),
     };
@@ -299,19 +221,4 @@ fn note(standin: &Standin, asked: &Asked, operation: String, status: u16) {
     };
     bodies::keep(&call);
     standin.lock().calls.push(call);
-}
-
-/// An answer on its way.
-pub fn reply(status: u16, headers: &[(&'static str, String)], text: String) -> Response {
-    let json = text.starts_with('{');
-    let mut response = Response::new(Body::from(text));
-    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::IM_A_TEAPOT);
-    let media = if json { "application/json; charset=utf-8" } else { "text/html" };
-    response.headers_mut().insert("content-type", HeaderValue::from_static(media));
-    for (name, value) in headers {
-        if let Ok(value) = HeaderValue::from_str(value) {
-            response.headers_mut().insert(HeaderName::from_static(name), value);
-        }
-    }
-    response
 }

@@ -5,13 +5,20 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::azure::identity::{Application, Token};
-use crate::azure::imds::Event;
-use crate::azure::operation::{Operation, Outcome};
 use crate::azure::path::same;
-use crate::azure::probe::Backend;
 
+mod backend;
+mod event;
+mod login;
+mod operation;
+mod resource;
 mod sample;
+
+pub use backend::Backend;
+pub use event::Event;
+pub use login::{Application, Token};
+pub use operation::{End, Operation, Outcome};
+pub use resource::{Resource, guid};
 
 /// What Azure knows. Everything in it can be read and set, over HTTP too.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -69,34 +76,6 @@ pub struct World {
     pub good: bool,
     /// Members by what their probes say.
     pub backends: Vec<Backend>,
-}
-
-/// A resource as it was written.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Resource {
-    /// Its id in the letters of whoever made it.
-    pub id: String,
-    /// Of which write it is.
-    pub version: u64,
-    /// The last operation on it failed.
-    #[serde(default)]
-    pub failed: bool,
-    /// What was written.
-    pub body: Value,
-}
-
-impl Resource {
-    /// `W/"..."`.
-    pub fn etag(&self) -> String {
-        format!("W/\"{}\"", guid(self.version))
-    }
-}
-
-/// A number as a UUID.
-pub fn guid(number: u64) -> String {
-    let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let (high, low) = (mixed >> 32, mixed & 0xffff_ffff_ffff);
-    format!("{high:08x}-{:04x}-4000-8000-{low:012x}", number & 0xffff)
 }
 
 impl World {

@@ -3,10 +3,11 @@
 use serde_json::Value;
 
 use crate::azure::answer::{Answer, Told, list_mut, object_member, put, refuse, text};
-use crate::azure::arm::{Asked, look, operation};
 use crate::azure::kind::{How, Kind, Place};
 use crate::azure::operation::Plan;
 use crate::azure::path::{Path, same};
+use crate::azure::request::{Asked, operation};
+use crate::azure::view::look;
 use crate::azure::world::World;
 use crate::azure::{balancer, dns, interface, link, network, pool};
 

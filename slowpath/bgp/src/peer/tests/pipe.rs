@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use fastrand::Rng;
 
 use super::*;
-use crate::wire::update::Context;
+use crate::wire::Context;
 
 /// What is on its way to one side.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! What is wrong, and what is done about it: RFC 4271 section 6, RFC 7606, RFC 8654.
 
+use super::Context;
 use super::golden::{FOUR, message, octets, read};
-use super::update::Context;
 use super::*;
 
 fn notification(code: u8, subcode: u8, data: &str) -> Fault {

@@ -1,7 +1,7 @@
 //! Octet for octet: messages as the RFCs lay them out, written down by hand.
 
+use super::Context;
 use super::attribute::SEQUENCE;
-use super::update::Context;
 use super::write::{self, Speaking};
 use super::*;
 

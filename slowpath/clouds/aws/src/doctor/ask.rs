@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 
 use config::checked::AwsMode;
 
-use super::{Wants, own_target};
+use super::wants::Wants;
 use crate::advice::Ours;
 use crate::call::{Aws, Pointed};
 use crate::drive::{PlaceError, the_group};
-use crate::ec2::SecurityGroup;
-use crate::group::GroupError;
+use crate::group::{GroupError, registered_as};
 use crate::leader;
 use crate::roles::roles;
-use crate::told::{Attributes, CallError, Group, Identity, NetworkInterface, Target};
+use crate::told::{
+    Attributes, CallError, Group, Identity, Interface, NetworkInterface, SecurityGroup, Target,
+};
 use clouds::report::Report;
 
 /// What came of each operation that was tried.
@@ -197,4 +198,17 @@ async fn leads(aws: &dyn Aws, wants: &Wants, seen: &mut Seen, cluster: &str, vpc
     let elected = leader::peers(&all, prefix, cluster, vpc)
         .and_then(|peers| leader::elect(&peers, prefix).map(|elected| elected.leader.id.clone()));
     seen.leader = Some(elected.map_err(|error| error.to_string()));
+}
+
+/// As what we are registered: by the MAC of the ingress port, and before it is there by the
+/// address that it is to have.
+pub(super) fn own_target(
+    wants: &Wants,
+    group: &Group,
+    identity: &Identity,
+    mac: Option<[u8; 6]>,
+) -> Result<String, GroupError> {
+    let has = |i: &&Interface| wants.addresses.iter().any(|address| i.addresses.contains(address));
+    let by_address = || identity.interfaces.iter().find(has).map(|interface| interface.mac);
+    registered_as(group, identity, mac.or_else(by_address).unwrap_or_default(), &wants.addresses)
 }

@@ -1,6 +1,8 @@
 //! Which permissions this machine has, of those that it needs.
 
-use super::{Check, Seen, Verdict, Wants};
+use super::ask::Seen;
+use super::wants::Wants;
+use super::{Check, Verdict};
 use crate::advice::permissions::PERMISSIONS;
 use crate::told::{CallError, Failure};
 

@@ -2,8 +2,10 @@
 
 use config::checked::Prefix;
 
-use super::{Check, Seen, Verdict, Wants};
-use crate::ec2::{Permission, SecurityGroup};
+use super::ask::Seen;
+use super::wants::Wants;
+use super::{Check, Verdict};
+use crate::told::{Permission, SecurityGroup};
 
 /// GENEVE and probes come by address: a gateway has no security group that a rule could name.
 pub(super) fn judge(wants: &Wants, seen: &Seen) -> Vec<Check> {

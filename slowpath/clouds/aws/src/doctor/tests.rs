@@ -3,7 +3,7 @@
 use config::checked::Prefix;
 
 use super::*;
-use crate::ec2::{Permission, SecurityGroup};
+use crate::told::{Permission, SecurityGroup};
 
 fn prefix(text: &str) -> Prefix {
     let (addr, len) = text.split_once('/').unwrap();

@@ -5,7 +5,7 @@ use std::path::Path;
 use config::checked::{Aws as Settings, AwsMode, GroupBy};
 use serde::{Deserialize, Serialize};
 
-use super::ask::Cloud;
+use super::cloud::Cloud;
 use crate::call::Aws;
 use crate::group::{self, GroupError};
 use crate::told::{CallError, Failure, Group, Identity};

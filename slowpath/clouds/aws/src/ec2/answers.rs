@@ -5,9 +5,8 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 
-use super::{Instance, Page, Permission, Route, RouteTable, SecurityGroup};
 use crate::imds::mac;
-use crate::told::NetworkInterface;
+use crate::told::{Instance, NetworkInterface, Permission, Route, RouteTable, SecurityGroup};
 
 /// EC2's lists are elements full of `<item>`, or empty elements.
 #[derive(Deserialize)]
@@ -360,4 +359,11 @@ fn route(item: RouteItem) -> Option<Route> {
         .or(item.transit_gateway_id)
         .or(item.vpc_peering_connection_id);
     Some(Route { destination, target, active: item.state.as_deref() != Some("blackhole") })
+}
+
+/// A page of a list.
+pub(super) trait Page {
+    type Item;
+    /// What it lists, and where the next begins.
+    fn turn(self) -> (Vec<Self::Item>, Option<String>);
 }

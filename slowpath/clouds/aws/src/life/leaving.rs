@@ -8,53 +8,17 @@
 
 use std::time::{Duration, Instant};
 
+use super::departure::{CONFIRM, Leaving};
 use super::words::{Call, Effect, Exit, Notices, Why};
 use super::{Entry, LOOK_WAITING, Life, findings};
 use crate::told::{CallError, Failure, TargetState};
 
-/// From look to look until the cloud says `draining`, and how long that is waited for.
+/// From look to look until the cloud says `draining`.
 const POLL: Duration = Duration::from_secs(2);
-const CONFIRM: Duration = Duration::from_secs(30);
-/// After a call that came to nothing.
-pub(super) const AGAIN: Duration = Duration::from_secs(5);
 /// What of the time is kept for telling a hook that it need not wait any more.
 const COMPLETES: Duration = Duration::from_secs(5);
 /// So long before EC2 takes the instance we are gone.
 const SPOT_MARGIN: Duration = Duration::from_secs(5);
-
-/// What is known while leaving.
-#[derive(Debug)]
-pub(super) struct Leaving {
-    pub(super) why: Why,
-    /// When we are gone at the latest.
-    pub(super) deadline: Instant,
-    since: Instant,
-    /// A SIGTERM came; the next ends at once.
-    signalled: bool,
-    /// A hook of Auto Scaling's waits for us.
-    pub(super) hook: bool,
-    /// 503 only once the cloud says `draining`.
-    deregister_first: bool,
-    /// When the cloud took our deregistration, and no registration ended since.
-    deregistered: Option<Instant>,
-    /// A registration ended while a deregistration was under way: who knows which was first.
-    once_more: bool,
-    /// Deregistering was refused: the probe is all that keeps new flows away.
-    refused: bool,
-    /// When the cloud was first seen to send no new flows.
-    confirmed: Option<Instant>,
-    said_unconfirmed: bool,
-    /// The hook is being told; how we end then, and until when that is waited for.
-    completing: Option<(Exit, Instant)>,
-}
-
-impl Leaving {
-    /// Why the probe is refused, if it is by now.
-    pub(super) fn refuses(&self, now: Instant) -> Option<Why> {
-        let known = self.confirmed.is_some() || self.refused || now >= self.since + CONFIRM;
-        (!self.deregister_first || known).then_some(self.why)
-    }
-}
 
 impl Life {
     pub(super) fn terminate(&mut self, now: Instant) {

@@ -90,7 +90,7 @@ fn every_code_says_what_can_be_done() {
 #[test]
 fn endpoints_are_the_partitions() {
     let signed = |region: &str, endpoint: Option<&str>| Signed {
-        connector: crate::account::connector(),
+        connector: crate::connect::connector(),
         credentials: SharedCredentialsProvider::new(Credentials::new("a", "b", None, None, "t")),
         region: region.into(),
         endpoint: endpoint.map(str::to_owned),

@@ -9,7 +9,8 @@ use clouds::report::Report;
 use clouds::retry::Policy;
 use serde_json::Value;
 
-use super::{Grant, Wants};
+use super::grant::Grant;
+use super::wants::Wants;
 use crate::arm::{Arm, Ask, Begun, Call, Handle, Progress, Resource};
 use crate::balancer;
 use crate::drive::Cloud;

@@ -1,6 +1,8 @@
 //! The machine itself: its metadata and identity, its interface, MTU, kernel and events.
 
-use super::{Check, Seen, Verdict, Wants};
+use super::ask::Seen;
+use super::wants::Wants;
+use super::{Check, Verdict};
 use crate::place::Nic;
 use crate::told::{CallError, Failure, Identity};
 

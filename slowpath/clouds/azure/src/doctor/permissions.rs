@@ -1,53 +1,13 @@
 //! Which permissions this machine has, of those that it needs.
 
 use config::checked::{MadeBy, Remove};
-use serde_json::Value;
 
-use super::{Check, Seen, Verdict, Wants};
+use super::ask::Seen;
+use super::wants::Wants;
+use super::{Check, Verdict};
 use crate::asks;
-use crate::balancer;
 use crate::names::{self, Known};
 use crate::told::Failure;
-
-/// What a role gives, as `Microsoft.Authorization/permissions` tells it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Grant {
-    /// Patterns with `*`.
-    pub actions: Vec<String>,
-    /// What is taken away of those.
-    pub not_actions: Vec<String>,
-}
-
-impl Grant {
-    /// Reads one of them.
-    pub fn read(told: &Value) -> Grant {
-        let all = |key: &str| {
-            let list = balancer::list(told, &format!("/{key}")).iter();
-            list.filter_map(|action| action.as_str().map(str::to_owned)).collect()
-        };
-        Grant { actions: all("actions"), not_actions: all("notActions") }
-    }
-
-    fn gives(&self, action: &str) -> bool {
-        let any = |all: &[String]| all.iter().any(|pattern| fits(pattern, action));
-        any(&self.actions) && !any(&self.not_actions)
-    }
-}
-
-/// `*` is for any text, slashes too.
-fn fits(pattern: &str, action: &str) -> bool {
-    let (pattern, mut rest) = (pattern.to_ascii_lowercase(), &*action.to_ascii_lowercase());
-    let mut parts = pattern.split('*');
-    let Some(left) = parts.next().and_then(|first| rest.strip_prefix(first)) else { return false };
-    rest = left;
-    let parts: Vec<&str> = parts.collect();
-    let Some((last, between)) = parts.split_last() else { return rest.is_empty() };
-    for part in between {
-        let Some((_, behind)) = rest.split_once(part) else { return false };
-        rest = behind;
-    }
-    rest.ends_with(last)
-}
 
 /// One check a permission.
 pub(super) fn judge(wants: &Wants, seen: &Seen) -> Vec<Check> {
@@ -103,26 +63,5 @@ fn check(seen: &Seen, name: &'static str) -> Check {
             let text = "not tested: it would change something, or comes after what failed";
             Check::new(name, Verdict::Untested, text, "")
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn patterns_of_roles_fit_as_azure_means_them() {
-        let action = "Microsoft.Network/networkInterfaces/write";
-        let fitting = ["*", "*/write", "microsoft.network/*", "Microsoft.Network/*/write", action];
-        for pattern in fitting {
-            assert!(fits(pattern, action), "{pattern}");
-        }
-        let others = ["", "*/read", "Microsoft.Compute/*", "Microsoft.Network", "*/write/*"];
-        for pattern in others {
-            assert!(!fits(pattern, action), "{pattern}");
-        }
-        let owned = |all: &[&str]| all.iter().map(|text| (*text).to_owned()).collect();
-        let grant = Grant { actions: owned(&["*"]), not_actions: owned(&["*/write"]) };
-        assert!(!grant.gives(action) && grant.gives("Microsoft.Network/networkInterfaces/read"));
     }
 }

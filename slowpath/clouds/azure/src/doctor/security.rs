@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use config::checked::Interface;
 use serde_json::Value;
 
-use super::{Check, Seen, Verdict, Wants};
+use super::ask::Seen;
+use super::wants::Wants;
+use super::{Check, Verdict};
 use crate::balancer::{self, list, rules, text};
 
 /// Where probes come from.

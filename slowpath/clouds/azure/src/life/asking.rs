@@ -1,11 +1,12 @@
-//! When what is asked: of each kind of call at most one at once, and of the writes one in all.
+//! What is known of each kind of call, and when it is asked again after it came to nothing.
 
 use std::time::{Duration, Instant};
 
-use super::words::Call;
-use super::{Effect, LOOK_OPEN, Life, PATIENCE, TUNNELS_STRANGE};
 use crate::told::Failure;
 
+/// How long questions that are not answered may hold the probe back: less than a gateway takes to
+/// give us up (2 probes, 5 s apart).
+pub(super) const PATIENCE: Duration = Duration::from_secs(4);
 /// After a call that came to nothing though it was tried for minutes, after one that met somebody
 /// else's, and after one that was refused.
 const AGAIN: Duration = Duration::from_secs(30);
@@ -13,9 +14,6 @@ const CONFLICT_AGAIN: Duration = Duration::from_secs(5);
 const REFUSED_AGAIN: Duration = Duration::from_secs(300);
 /// Leaving, time is short: what was a fault may be over.
 const LEAVING_AGAIN: Duration = Duration::from_secs(5);
-
-/// All that change our entries.
-const WRITES: [Call; 4] = [Call::Join, Call::Down, Call::Up, Call::Leave];
 
 /// A kind of call.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,64 +44,5 @@ pub(super) fn again(kind: Failure, leaving: bool) -> Duration {
         (_, true) => LEAVING_AGAIN,
         (Failure::Conflict, false) => CONFLICT_AGAIN,
         (_, false) => AGAIN,
-    }
-}
-
-impl Life {
-    pub(super) fn is_under_way(&self, call: Call) -> bool {
-        self.calls[call as usize].under_way
-    }
-
-    pub(super) fn is_writing(&self) -> bool {
-        WRITES.into_iter().any(|call| self.is_under_way(call))
-    }
-
-    pub(super) fn later(&mut self, call: Call, at: Instant) {
-        self.calls[call as usize].not_before = Some(at);
-    }
-
-    /// May be asked now.
-    pub(super) fn is_due(&self, now: Instant, call: Call) -> bool {
-        let asking = self.calls[call as usize];
-        !asking.under_way && asking.not_before.is_none_or(|at| now >= at)
-    }
-
-    /// Begins a call unless one is under way or it is too early.
-    pub(super) fn ask(&mut self, now: Instant, call: Call) {
-        if !self.is_due(now, call) {
-            return;
-        }
-        if call.is_write() {
-            self.member.writes();
-        }
-        let epoch = self.member.epoch;
-        let asking = &mut self.calls[call as usize];
-        (asking.under_way, asking.begun, asking.epoch) = (true, Some(now), epoch);
-        asking.hurried = false;
-        self.effects.push(Effect::Call(call));
-    }
-
-    /// Looks, unless a write is under way: what that will have done, no look can know.
-    pub(super) fn look(&mut self, now: Instant) {
-        if !self.is_writing() {
-            self.ask(now, Call::Look);
-        }
-    }
-
-    /// Packets came in tunnels that we don't know.
-    pub(super) fn hurry_for_tunnels(&mut self) {
-        self.sooner(Call::AskTunnels, TUNNELS_STRANGE);
-        if !self.following.imds_tells() {
-            self.sooner(Call::Look, LOOK_OPEN);
-        }
-    }
-
-    /// No longer than `gap` after the last one; what failed has its own pause.
-    pub(super) fn sooner(&mut self, call: Call, gap: Duration) {
-        let asking = &mut self.calls[call as usize];
-        asking.hurried = true;
-        if let Some(begun) = asking.begun.filter(|_| !asking.failed) {
-            asking.not_before = asking.not_before.map(|at| at.min(begun + gap));
-        }
     }
 }

@@ -17,102 +17,19 @@
 //! machine goes: who ended here, systemd would start again. An event that vanishes was cancelled or
 //! is over, and we come back.
 
-use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use config::checked::Remove;
 
+use super::departure::{Leaving, REMOVES, Stage};
 use super::words::{Call, Effect, Exit, Why};
 use super::{Life, findings};
 use crate::told::{CallError, EventKind, Failure, ScheduledEvent};
 
-/// So long leaving the pools and acknowledging an event may take.
-pub(super) const REMOVES: Duration = Duration::from_secs(20);
 /// So long before an event's time we are done where there is nothing to remove.
 const MARGIN: Duration = Duration::from_secs(5);
 /// After so long a probe that is told 503 has failed often enough: two of them, 15 s apart.
 const PROBE_FAILS: Duration = Duration::from_secs(30);
-
-/// What is known while leaving.
-#[derive(Debug)]
-pub(super) struct Leaving {
-    /// When the drain is over at the latest.
-    pub(super) deadline: Instant,
-    since: Instant,
-    /// A SIGTERM came; the next ends at once.
-    signalled: bool,
-    /// Azure took our `Down`.
-    down: bool,
-    /// When no new flows came any more.
-    confirmed: Option<Instant>,
-    /// The membership was removed, or can't be.
-    removed: bool,
-    stage: Stage,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Stage {
-    /// Flows are waited for.
-    Draining,
-    /// The membership is removed and the event acknowledged, until then at most.
-    Removing(Exit, Instant),
-    /// The machine's end is waited for.
-    Waiting(Exit),
-}
-
-/// What is known of scheduled events.
-#[derive(Debug, Default)]
-pub(super) struct Events {
-    /// Those that end or restart this machine.
-    ending: Vec<ScheduledEvent>,
-    /// All that were heard of and are still there.
-    known: BTreeSet<String>,
-    acknowledged: BTreeSet<String>,
-    acknowledging: Option<String>,
-}
-
-impl Events {
-    /// Takes in the list as it is now; those that are new, and nobody leaves for.
-    fn hear(&mut self, events: Vec<ScheduledEvent>) -> Vec<ScheduledEvent> {
-        let listed: BTreeSet<String> = events.iter().map(|event| event.id.clone()).collect();
-        self.acknowledged.retain(|id| listed.contains(id));
-        let (mut others, mut ending) = (Vec::new(), Vec::new());
-        for event in events {
-            let known = self.known.contains(&event.id);
-            let counts = match event.kind {
-                EventKind::Preempt | EventKind::Terminate => true,
-                // One that had begun before we heard of it is what brought us here.
-                EventKind::Reboot | EventKind::Redeploy if known => {
-                    self.ending.iter().any(|one| one.id == event.id)
-                }
-                EventKind::Reboot | EventKind::Redeploy => !event.started,
-                EventKind::Freeze | EventKind::Other => {
-                    others.extend((!known).then(|| event.clone()));
-                    false
-                }
-            };
-            ending.extend(counts.then_some(event));
-        }
-        (self.known, self.ending) = (listed, ending);
-        others
-    }
-
-    fn to_acknowledge(&self) -> Option<&str> {
-        let waits =
-            |event: &&ScheduledEvent| !event.started && !self.acknowledged.contains(&event.id);
-        self.ending.iter().find(waits).map(|event| event.id.as_str())
-    }
-
-    pub(super) fn current(&self) -> Option<&str> {
-        let first = || self.ending.first().map(|event| event.id.as_str());
-        self.acknowledging.as_deref().or_else(|| self.to_acknowledge()).or_else(first)
-    }
-
-    /// It was taken, or that came to nothing: then the event begins by itself in time.
-    pub(super) fn acknowledged(&mut self) {
-        self.acknowledged.extend(self.acknowledging.take());
-    }
-}
 
 impl Life {
     pub(super) fn why(&self) -> Option<Why> {

@@ -5,106 +5,14 @@
 //! else the file's, which the data plane has from the beginning. Families that have no pool here
 //! are no concern of ours.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use config::checked::Told;
 
-use super::words::{Call, Effect, Followed, Kept, Seen, Source};
+use super::following::TAKES;
+use super::words::{Call, Effect, Followed, Source};
 use super::{DIFFERS, LOOK_OPEN, Life, TUNNELS_STRANGE, findings};
 use crate::told::{Family, Tunnels};
-
-/// How long the data plane may take to have in force what it was told.
-const TAKES: Duration = Duration::from_secs(10);
-
-/// Who told what.
-#[derive(Debug, Default)]
-pub(super) struct Following {
-    carried: Vec<(Family, Tunnels)>,
-    imds: Vec<(Family, Tunnels)>,
-    imds_at: Option<Instant>,
-    /// Its last answer was none but silence.
-    imds_silent: bool,
-    arm: Vec<(Family, Result<Tunnels, String>)>,
-    arm_at: Option<Instant>,
-    /// What the data plane was told last, and when.
-    sent: Option<(Vec<(Family, Tunnels)>, Instant)>,
-    /// Since when IMDS and Resource Manager contradict each other.
-    contradicted: Option<Instant>,
-}
-
-impl Following {
-    pub(super) fn carried(&mut self, mut tunnels: Vec<(Family, Tunnels)>) {
-        tunnels.sort_by_key(|(family, _)| *family);
-        self.carried = tunnels;
-    }
-
-    /// What IMDS told, or that it did not.
-    pub(super) fn imds(&mut self, now: Instant, told: Option<Vec<(Family, Tunnels)>>) {
-        self.imds_silent = told.is_none();
-        if let Some(tunnels) = told {
-            (self.imds, self.imds_at) = (tunnels, Some(now));
-        }
-    }
-
-    pub(super) fn arm(&mut self, now: Instant, pools: &[Seen]) {
-        self.arm = pools.iter().map(|pool| (pool.family, pool.tunnels.clone())).collect();
-        self.arm_at = Some(now);
-    }
-
-    /// IMDS answers, and tells the tunnels of all our pools.
-    pub(super) fn imds_tells(&self) -> bool {
-        !self.imds_silent
-            && self.carried.iter().all(|(family, _)| of(&self.imds, *family).is_some())
-    }
-
-    fn by_arm(&self, family: Family) -> Option<&Result<Tunnels, String>> {
-        self.arm.iter().find(|(of, _)| *of == family).map(|(_, tunnels)| tunnels)
-    }
-
-    fn told(&self, family: Family) -> Option<(Tunnels, Source)> {
-        let imds = of(&self.imds, family).map(|tunnels| (tunnels, Source::Imds));
-        let arm = self.by_arm(family).and_then(|told| told.clone().ok());
-        let arm = arm.map(|tunnels| (tunnels, Source::Arm));
-        let outdated = self.imds_silent && self.arm_at > self.imds_at;
-        if outdated { arm.or(imds) } else { imds.or(arm) }
-    }
-
-    pub(super) fn followed(&self, mode: Told, kept: &Kept) -> Vec<Followed> {
-        let followed = |(family, carried): &(Family, Tunnels)| {
-            let kept = of(&kept.tunnels, *family).filter(|_| mode == Told::Follow);
-            let told = self.told(*family).or(kept.map(|tunnels| (tunnels, Source::Kept)));
-            let (told, by) = told.unwrap_or((*carried, Source::File));
-            Followed { family: *family, carried: *carried, told, by }
-        };
-        self.carried.iter().map(followed).collect()
-    }
-
-    /// A family of ours whose tunnels IMDS and Resource Manager tell differently.
-    fn contradiction(&self) -> Option<(Family, Tunnels, Tunnels)> {
-        let differs = |(family, _): &(Family, Tunnels)| {
-            let (imds, arm) = (of(&self.imds, *family)?, self.by_arm(*family)?.as_ref().ok()?);
-            (imds != *arm).then_some((*family, imds, *arm))
-        };
-        self.carried.iter().filter(|_| !self.imds_silent).find_map(differs)
-    }
-
-    /// A family of ours whose tunnels are none that we could use, and why.
-    fn unusable(&self) -> Option<(Family, &str)> {
-        let wrong = |(family, _): &(Family, Tunnels)| {
-            Some((*family, self.by_arm(*family)?.as_ref().err()?.as_str()))
-        };
-        self.carried.iter().find_map(wrong)
-    }
-
-    /// What Azure tells is not of one piece, or was not a moment ago.
-    pub(super) fn is_open(&self) -> bool {
-        self.contradicted.is_some() || self.unusable().is_some()
-    }
-}
-
-fn of(tunnels: &[(Family, Tunnels)], family: Family) -> Option<Tunnels> {
-    tunnels.iter().find(|(of, _)| *of == family).map(|(_, tunnels)| *tunnels)
-}
 
 impl Life {
     /// In force is what is told; or only that is wanted to be known.

@@ -3,7 +3,7 @@
 use config::checked::MadeBy;
 use serde_json::{Map, Value, json};
 
-use super::{Change, is_own, may_join, own};
+use super::ownership::{Change, is_own, may_join, own};
 use crate::balancer::{self, entries};
 use crate::life::Admin;
 use crate::names;

@@ -3,12 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use super::shared::{asn_of, attributes, families, kinds, neighbor_of, peer_address};
+use super::shared::{
+    OF_PODS, SECOND_GENERATION, asn_of, attributes, checked, families, kinds, neighbor_of,
+    peer_address, renamed,
+};
 use super::wire::{
     Advertisement, ClusterConfig, Instance, NodeConfigOverride, OneAdvertisement, Peer, PeerConfig,
     SessionFields,
 };
-use super::{OF_PODS, SECOND_GENERATION, checked, renamed};
 use crate::kubernetes::Settings;
 use crate::object::bgp::{
     AdvertisementSpec, Aggregation, BgpPeeringPolicySpec, Neighbor, PathAttributes, RouterSpec,

@@ -1,12 +1,28 @@
-//! What both generations say in the same words.
+//! What both generations say in the same words, and the objects that they become.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use super::wire::{CommunityFields, FamilyFields, SessionFields};
-use crate::object::Refusal;
+use crate::kubernetes::{Meta, Settings};
+use crate::name::Name;
 use crate::object::bgp::{
-    AddressKind, Community, Family, FamilySpec, LargeCommunity, Neighbor, Password, PathAttributes,
+    AddressKind, BgpPeeringPolicySpec, Community, Family, FamilySpec, LargeCommunity, Neighbor,
+    Password, PathAttributes,
 };
+use crate::object::{Object, Refusal, Spec};
+
+/// What attributes of pods' addresses are for; there are no pods here.
+pub(super) const OF_PODS: [&str; 2] = ["PodCIDR", "CiliumPodIPPool"];
+
+/// The annotation of policies that Cilium's objects became: the generation of those objects.
+pub const GENERATION: &str = "weir.dev/cilium-bgp-generation";
+
+/// Its value for a CiliumBGPPeeringPolicy.
+pub const FIRST_GENERATION: &str = "1";
+
+/// Its value for a CiliumBGPClusterConfig.
+pub const SECOND_GENERATION: &str = "2";
 
 /// A neighbor with this session, of no address yet; what is not said is as usual.
 pub(super) fn neighbor_of(from: &SessionFields) -> Neighbor {
@@ -118,4 +134,44 @@ fn read<T: TryFrom<String, Error = String>>(
         })
     };
     texts.iter().enumerate().map(one).collect()
+}
+
+/// The object, or what is wrong with it by the names of the fields that were written.
+pub(super) fn checked(
+    meta: &Meta,
+    spec: BgpPeeringPolicySpec,
+    settings: &Settings,
+    names: &[(&str, &str)],
+    generation: Option<&str>,
+) -> Result<Object, Refusal> {
+    crate::object::Described::check(&spec)
+        .map_err(|wrong| Refusal { field: renamed(&wrong.field, names), ..wrong })?;
+    let text = match &*settings.cluster {
+        "" => meta.name.clone(),
+        cluster => format!("{cluster}/{}", meta.name),
+    };
+    let name = Name::new(&text).map_err(|e| Refusal::new("metadata.name", e.to_string(), ""))?;
+    let spec = Spec::BgpPeeringPolicy(Arc::new(spec));
+    let mut object = Object::new(name, settings.source.clone(), spec);
+    (object.labels, object.annotations) = (meta.labels.clone(), meta.annotations.clone());
+    if let Some(generation) = generation {
+        let annotations = object.annotations.get_or_insert_default();
+        Arc::make_mut(annotations).insert(GENERATION.into(), generation.into());
+    }
+    Ok(object)
+}
+
+/// A path with its parts in other words; a part that has none is left out.
+pub(super) fn renamed(path: &str, names: &[(&str, &str)]) -> String {
+    let part = |part: &str| {
+        let (name, index) = part.find('[').map_or((part, ""), |at| part.split_at(at));
+        let other = |of: &str| names.iter().find(|(ours, _)| *ours == of).map(|(_, other)| *other);
+        match (other(part), other(name)) {
+            (Some(whole), _) => whole.to_owned(),
+            (None, Some(other)) => format!("{other}{index}"),
+            (None, None) => part.to_owned(),
+        }
+    };
+    let parts: Vec<String> = path.split('.').map(part).filter(|part| !part.is_empty()).collect();
+    parts.join(".")
 }

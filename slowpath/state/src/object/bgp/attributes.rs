@@ -6,7 +6,8 @@ use std::hash::{Hash, Hasher};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{AddressKind, within};
+use super::address_kind::AddressKind;
+use super::bounds::within;
 use crate::object::Refusal;
 use config::services::is_default;
 

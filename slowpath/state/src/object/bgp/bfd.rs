@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::within;
+use super::bounds::within;
 use crate::object::Refusal;
 use config::services::is_default;
 

@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{BfdSpec, PathAttributes, within};
+use super::attributes::PathAttributes;
+use super::bfd::BfdSpec;
+use super::bounds::within;
 use crate::object::Refusal;
 use config::services::is_default;
 

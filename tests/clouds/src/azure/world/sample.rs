@@ -4,8 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use super::{Resource, World};
-use crate::azure::identity::Application;
+use super::{Application, Resource, World};
 
 /// The resource group of everything.
 pub const GROUP: &str = "/subscriptions/00000000-0000-0000-0000-0000000000aa/resourceGroups/north";

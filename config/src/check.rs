@@ -1,19 +1,30 @@
 //! From the file as written to the checked type, section by section.
 
+mod api;
+mod arms;
+mod aws;
+mod azure;
+mod bgp;
+pub(crate) mod door;
+mod gateways;
+mod private_link;
+mod probing;
+mod sources;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::door::Door;
-use super::{
-    Config, Control, Fastpath, Flows, Health, Icmp, Idle, MAGLEV_SIZES, MAX_LOCAL_PORTS,
-    MAX_UNCONFIRMED_PERCENT, Metrics, NoService, Plane, Punt, Region, Reserved, SeedFrom, Tables,
-    api, arms, aws, azure, bgp, gateways, private_link, probing, sources,
+use crate::checked::{
+    Arm, CACHED_BUFFERS, Config, Control, DESCRIPTOR_BYTES, EAL_OWN_MIB, Fastpath, Flows, Health,
+    Icmp, Idle, MAGLEV_SIZES, MAX_LOCAL_PORTS, MAX_UNCONFIRMED_PERCENT, Metrics, Nat, NoService,
+    Plane, Punt, Region, Reserved, SeedFrom, Tables,
 };
 use crate::error::ConfigError;
 use crate::file::{self, File};
 use crate::layers::Merged;
 use crate::seed;
+use door::{Door, listed, optional, ports};
 
 /// Checks everything and tells everything that is wrong.
 pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
@@ -144,33 +155,6 @@ fn group(door: &mut Door, key: &str, name: String) -> Option<String> {
     Some(name).filter(|name| !name.is_empty())
 }
 
-/// A path, or none where it is empty.
-pub(super) fn optional(door: &mut Door, key: &str, text: String) -> Option<PathBuf> {
-    if text.is_empty() {
-        return None;
-    }
-    door.path(key, &text, 4000);
-    Some(text.into())
-}
-
-/// `first-last`, from `least` on; else `example` is told.
-pub(super) fn ports(
-    door: &mut Door,
-    key: &str,
-    text: &str,
-    (least, example): (u16, &str),
-) -> (u16, u16) {
-    let ports = text.split_once('-').and_then(|(first, last)| {
-        Some((first.trim().parse::<u16>().ok()?, last.trim().parse::<u16>().ok()?))
-    });
-    ports.filter(|(first, last)| *first >= least && first <= last).unwrap_or_else(|| {
-        let allowed =
-            format!("write \"first-last\" within {least} and 65535, for example \"{example}\"");
-        door.refuse(key, "this is no range of ports", &allowed);
-        (0, 0)
-    })
-}
-
 fn fastpath(door: &mut Door, file: file::Fastpath) -> Fastpath {
     let keys = (0..file.lcores.len()).map(|i| format!("fastpath.lcores.{i}"));
     let keyed: Vec<(String, u16)> = keys.zip(file.lcores.iter().copied()).collect();
@@ -260,7 +244,7 @@ fn region(door: &mut Door, file: file::Region, hugepages: bool) -> Region {
 
 /// Each backend has a port map for each NAT address of its family: what the region can't hold,
 /// slowpath refuses when it writes its settings.
-fn port_maps(door: &mut Door, region: &Region, nat: &super::Nat) {
+fn port_maps(door: &mut Door, region: &Region, nat: &Nat) {
     let v4 = nat.addresses.iter().filter(|address| address.addr.is_ipv4()).count();
     let most = v4.max(nat.addresses.len() - v4) as u64;
     let needed = most * u64::from(region.max_backends);
@@ -278,13 +262,13 @@ fn port_maps(door: &mut Door, region: &Region, nat: &super::Nat) {
 
 /// DPDK's memory must hold the buffers, and the buffers must fill the queues with some left over
 /// for the packets in work: else ports fail to start, or stop receiving under load.
-fn memory<'a>(door: &mut Door, fastpath: &Fastpath, arms: impl Iterator<Item = &'a super::Arm>) {
+fn memory<'a>(door: &mut Door, fastpath: &Fastpath, arms: impl Iterator<Item = &'a Arm>) {
     let (mut held, mut rings) = (0, 0);
     let lcores = fastpath.lcores.len() as u64;
     for arm in arms {
         let descriptors = arm.descriptors(lcores);
         held += descriptors;
-        rings += descriptors * super::DESCRIPTOR_BYTES;
+        rings += descriptors * DESCRIPTOR_BYTES;
         if u32::from(fastpath.buffer_bytes) < u32::from(arm.mtu) + 18 + 128 {
             door.warnings.push(format!(
                 "fastpath.buffer_bytes = {} is less than the mtu {} + 146: large packets take \
@@ -293,12 +277,12 @@ fn memory<'a>(door: &mut Door, fastpath: &Fastpath, arms: impl Iterator<Item = &
             ));
         }
     }
-    held += lcores * (super::CACHED_BUFFERS + u64::from(fastpath.burst));
+    held += lcores * (CACHED_BUFFERS + u64::from(fastpath.burst));
     if u64::from(fastpath.buffers) < held {
         let allowed = format!("write at least {held}, or fewer descriptors or queues");
         door.refuse("fastpath.buffers", "the queues alone hold more buffers", &allowed);
     }
-    let mib = (fastpath.pool_bytes() + rings).div_ceil(1 << 20) + super::EAL_OWN_MIB;
+    let mib = (fastpath.pool_bytes() + rings).div_ceil(1 << 20) + EAL_OWN_MIB;
     if u64::from(fastpath.memory_mib) < mib {
         let wrong = format!(
             "{} buffers of {} bytes and the rings need {mib} MiB",
@@ -333,7 +317,7 @@ fn listeners(door: &mut Door, health: file::Health, metrics: file::Metrics) -> (
     let probing = probing::check(door, &health);
     let texts = health.reserved_sources.iter().enumerate();
     let reserved_sources = texts.filter_map(|(i, text)| {
-        let key = arms::listed("health", "reserved_sources", i, &health.reserved_sources);
+        let key = listed("health", "reserved_sources", i, &health.reserved_sources);
         door.prefix(&key, text)
     });
     let reserved_sources = reserved_sources.collect();
@@ -357,7 +341,7 @@ fn listeners(door: &mut Door, health: file::Health, metrics: file::Metrics) -> (
 fn sockets(door: &mut Door, field: &str, texts: &[String]) -> Vec<(String, SocketAddr)> {
     let mut keyed = Vec::new();
     for (i, text) in texts.iter().enumerate() {
-        let key = arms::listed("health", field, i, texts);
+        let key = listed("health", field, i, texts);
         keyed.extend(door.socket(&key, text).map(|socket| (key, socket)));
     }
     keyed

@@ -1,8 +1,9 @@
 //! The door: texts become values or problems, and problems are gathered so that all are told.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 
-use super::{Interface, Prefix, mask};
+use crate::checked::{Interface, Prefix, mask};
 use crate::error::Problem;
 use crate::layers::Merged;
 
@@ -124,4 +125,37 @@ fn usable(addr: IpAddr) -> bool {
     let mapped = matches!(addr, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some());
     let broadcast = matches!(addr, IpAddr::V4(v4) if v4.is_broadcast());
     !(addr.is_unspecified() || addr.is_loopback() || addr.is_multicast() || mapped || broadcast)
+}
+
+/// The key of an element, or of the whole where it is written as one text.
+pub(super) fn listed(section: &str, field: &str, i: usize, texts: &[String]) -> String {
+    let key = format!("{section}.{field}");
+    if texts.len() == 1 { key } else { format!("{key}.{i}") }
+}
+
+/// A path, or none where it is empty.
+pub(super) fn optional(door: &mut Door, key: &str, text: String) -> Option<PathBuf> {
+    if text.is_empty() {
+        return None;
+    }
+    door.path(key, &text, 4000);
+    Some(text.into())
+}
+
+/// `first-last`, from `least` on; else `example` is told.
+pub(super) fn ports(
+    door: &mut Door,
+    key: &str,
+    text: &str,
+    (least, example): (u16, &str),
+) -> (u16, u16) {
+    let ports = text.split_once('-').and_then(|(first, last)| {
+        Some((first.trim().parse::<u16>().ok()?, last.trim().parse::<u16>().ok()?))
+    });
+    ports.filter(|(first, last)| *first >= least && first <= last).unwrap_or_else(|| {
+        let allowed =
+            format!("write \"first-last\" within {least} and 65535, for example \"{example}\"");
+        door.refuse(key, "this is no range of ports", &allowed);
+        (0, 0)
+    })
 }

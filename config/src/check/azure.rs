@@ -1,0 +1,141 @@
+//! `[azure]`: checked against what Azure takes and against the gateways.
+
+use std::time::Duration;
+
+use super::door::Door;
+use crate::checked::{Azure, AzureEndpoints, AzureLife, AzurePool, Balancer, Gateway, GatewayKind};
+use crate::file;
+
+pub(super) fn azure(door: &mut Door, file: file::Azure, gateways: &[Gateway]) -> Azure {
+    let pools = [
+        (false, &file.pool, &file.gateway, "azure.gateway"),
+        (true, &file.pool_ipv6, &file.gateway_ipv6, "azure.gateway_ipv6"),
+    ];
+    let pools: Vec<AzurePool> = pools
+        .into_iter()
+        .filter(|(_, name, ..)| !name.is_empty())
+        .map(|(ipv6, name, written, key)| AzurePool {
+            ipv6,
+            name: name.clone(),
+            gateway: gateway(door, (key, written), ipv6, gateways),
+        })
+        .collect();
+    match &pools[..] {
+        [] => {
+            let allowed = "set azure.pool to the name of the backend pool, or azure.pool_ipv6";
+            door.refuse("azure", "nothing says which pool", allowed);
+        }
+        [one, other] if one.gateway == other.gateway && !one.gateway.is_empty() => {
+            let wrong = "the pool of IPv4 feeds this gateway already";
+            let allowed = "write a [[gateway]] for each: a pool has tunnels of its own";
+            door.refuse("azure.gateway_ipv6", wrong, allowed);
+        }
+        _ => {}
+    }
+    if file.quiet_s > file.drain_cap_s {
+        let allowed = format!("allowed: at most azure.drain_cap_s, {}", file.drain_cap_s);
+        door.refuse("azure.quiet_s", "the drain would be over before it is quiet", &allowed);
+    }
+    let given = |text: &String| (!text.is_empty()).then(|| text.clone());
+    Azure {
+        pools,
+        balancer: balancer(door, &file),
+        membership: file.membership,
+        credential: file.credential,
+        client_id: given(&file.client_id),
+        endpoints: endpoints(door, &file),
+        life: AzureLife {
+            on_lost: file.on_lost,
+            remove: file.remove,
+            drain_cap: Duration::from_secs(file.drain_cap_s.into()),
+            quiet: Duration::from_secs(file.quiet_s.into()),
+            events: file.events,
+            preboot: file.preboot_health,
+            tunnels: file.tunnels,
+        },
+    }
+}
+
+/// The gateway that a pool feeds: the one that is named, or the only one that may be meant.
+fn gateway(
+    door: &mut Door,
+    (key, written): (&str, &String),
+    ipv6: bool,
+    gateways: &[Gateway],
+) -> String {
+    let fits = |gateway: &&Gateway| {
+        gateway.kind == GatewayKind::Azure
+            && gateway.tunnels.iter().any(|tunnel| tunnel.local.is_ipv6() == ipv6)
+    };
+    let right: Vec<&str> = gateways.iter().filter(fits).map(|g| g.name.as_str()).collect();
+    let family = if ipv6 { "IPv6" } else { "IPv4" };
+    match (written.is_empty(), &right[..]) {
+        (true, [one]) => return (*one).to_owned(),
+        (false, right) if right.contains(&written.as_str()) => return written.clone(),
+        (_, []) => {
+            let allowed = format!(
+                "write a [[gateway]] of kind \"azure\" at an {family} address of an arm; the \
+                 pool's tunnels are told by az network lb address-pool show"
+            );
+            door.refuse(key, "no gateway can be fed by this pool", &allowed);
+        }
+        (true, many) => {
+            let allowed = format!("set it to one of {}", many.join(", "));
+            door.refuse(key, "nothing says which gateway the pool feeds", &allowed);
+        }
+        (false, many) => {
+            let allowed = format!("allowed: {}", many.join(", "));
+            let wrong = format!("this is no gateway of kind \"azure\" with an {family} address");
+            door.refuse(key, &wrong, &allowed);
+        }
+    }
+    String::new()
+}
+
+fn balancer(door: &mut Door, file: &file::Azure) -> Balancer {
+    let written = &file.load_balancer;
+    if written.starts_with('/') {
+        let parts: Vec<&str> = written.split('/').collect();
+        let right = parts.len() == 9
+            && parts[1].eq_ignore_ascii_case("subscriptions")
+            && parts[7].eq_ignore_ascii_case("loadBalancers")
+            && parts[1..].iter().all(|part| !part.is_empty());
+        if !right {
+            let allowed = "write its name, or \"/subscriptions/SUBSCRIPTION/resourceGroups/GROUP/\
+                           providers/Microsoft.Network/loadBalancers/NAME\"";
+            door.refuse("azure.load_balancer", "this is no id of a load balancer", allowed);
+        } else if !file.resource_group.is_empty() {
+            let wrong = "azure.load_balancer is an id, which says the group as well";
+            door.refuse("azure.resource_group", wrong, "leave one of them out");
+        }
+        return Balancer::Id(written.clone());
+    }
+    let given = |text: &String| (!text.is_empty()).then(|| text.clone());
+    Balancer::Search { group: given(&file.resource_group), name: given(written) }
+}
+
+fn endpoints(door: &mut Door, file: &file::Azure) -> AzureEndpoints {
+    let metadata = address(door, "azure.metadata", &file.metadata, "http://");
+    let arm = (!file.resource_manager.is_empty()).then(|| {
+        // Tokens are for those alone whose certificate was checked.
+        address(door, "azure.resource_manager", &file.resource_manager, "https://")
+    });
+    let version = &file.imds_version;
+    let date = version.split('-').map(str::len).eq([4, 2, 2])
+        && version.bytes().all(|b| b.is_ascii_digit() || b == b'-');
+    if !date {
+        let allowed = "write a date that the metadata service names, \"2023-07-01\"";
+        door.refuse("azure.imds_version", "this is no api-version", allowed);
+    }
+    AzureEndpoints { resource_manager: arm, metadata, imds_version: version.clone() }
+}
+
+/// The address of a service, without a slash behind it.
+pub(super) fn address(door: &mut Door, key: &str, text: &str, scheme: &str) -> String {
+    let host = text.strip_prefix(scheme);
+    if host.is_none_or(|host| host.is_empty() || host.contains(char::is_whitespace)) {
+        let allowed = format!("it begins with {scheme}");
+        door.refuse(key, "this is no address of a service", &allowed);
+    }
+    text.trim_end_matches('/').to_owned()
+}

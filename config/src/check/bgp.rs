@@ -1,0 +1,32 @@
+//! `[bgp]`: checked.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::door::{Door, optional};
+use crate::checked::Bgp;
+use crate::file;
+
+pub(super) fn check(door: &mut Door, file: file::Bgp) -> Bgp {
+    let router_id = (!file.router_id.is_empty()).then(|| {
+        match door.address("bgp.router_id", &file.router_id) {
+            Some(IpAddr::V4(id)) => Some(id),
+            Some(IpAddr::V6(_)) => {
+                let wrong = "a BGP identifier has 32 bits";
+                door.refuse("bgp.router_id", wrong, "write it as an IPv4 address");
+                None
+            }
+            None => None,
+        }
+    });
+    let seconds = |seconds: u32| Duration::from_secs(seconds.into());
+    Bgp {
+        router_id: router_id.flatten(),
+        secrets: optional(door, "bgp.secrets", file.secrets),
+        on_conflict: file.on_conflict,
+        no_backends: file.no_backends,
+        graceful_shutdown: seconds(file.graceful_shutdown_s),
+        stop: seconds(file.stop_s),
+        settle: seconds(file.settle_s),
+    }
+}

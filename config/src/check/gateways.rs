@@ -1,0 +1,273 @@
+//! Gateways: from what the operator knows of a cloud's gateway to its tunnels.
+
+use std::net::IpAddr;
+
+use super::door::{Door, listed};
+use crate::checked::{Arm, ArmName, Gateway, GatewayKind, Prefix, Side, Tunnel, VxlanEnd, Wire};
+use crate::file;
+
+/// What the tables have room for.
+const MAX_TUNNELS: usize = 64;
+
+const MAX_SOURCES: usize = 8;
+
+/// GENEVE's port (RFC 8926 §3.3) and AWS's option class.
+const AWS_PORT: u16 = 6081;
+
+const AWS_CLASS: u16 = 0x0108;
+
+/// AWS gateways pass inner packets of up to 8,500 bytes; Azure's networks have 1,500.
+const AWS_INNER_MTU: u16 = 8500;
+
+const AZURE_INNER_MTU: u16 = 1500;
+
+/// What Azure's portal offers.
+const AZURE_EXTERNAL: VxlanEnd = VxlanEnd { port: 10_801, vni: 801 };
+
+const AZURE_INTERNAL: VxlanEnd = VxlanEnd { port: 10_800, vni: 800 };
+
+/// Bytes that a gateway's tunnel adds over IPv4: IP 20, UDP 8, then GENEVE 8 and AWS's three
+/// options 32, or VXLAN 8 and Ethernet 14. An outer IPv6 header is 20 larger.
+const fn overhead(kind: GatewayKind, v6: bool) -> u16 {
+    let v4 = match kind {
+        GatewayKind::Aws => 20 + 8 + 8 + 32,
+        GatewayKind::Azure => 20 + 8 + 8 + 14,
+    };
+    if v6 { v4 + 20 } else { v4 }
+}
+
+/// The arms' addresses with their arm.
+struct Ours<'a> {
+    arms: Vec<(ArmName, &'a Arm)>,
+}
+
+impl Ours<'_> {
+    fn arm_of(&self, addr: IpAddr) -> Option<(ArmName, &Arm)> {
+        self.arms.iter().find(|(_, arm)| arm.addresses.iter().any(|a| a.addr == addr)).copied()
+    }
+
+    fn all(&self) -> String {
+        let addrs = self.arms.iter().flat_map(|(_, arm)| arm.addresses.iter());
+        addrs.map(|a| format!("\"{}\"", a.addr)).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// All gateways, and what must differ between them.
+pub(super) fn gateways(
+    door: &mut Door,
+    files: Vec<file::Gateway>,
+    ingress: &Arm,
+    egress: Option<&Arm>,
+) -> Vec<Gateway> {
+    let mut ours = Ours { arms: vec![(ArmName::Ingress, ingress)] };
+    ours.arms.extend(egress.map(|arm| (ArmName::Egress, arm)));
+    let mut gateways = Vec::new();
+    for (i, file) in files.into_iter().enumerate() {
+        gateways.push(gateway(door, &format!("gateway.{i}"), file, &ours));
+    }
+    let names: Vec<(String, String)> = keyed(&gateways, |g| g.name.clone(), "name");
+    door.unique(&names, "name");
+    let mut ends = Vec::new();
+    let mut scopes = Vec::new();
+    for (i, gateway) in gateways.iter().enumerate() {
+        for tunnel in &gateway.tunnels {
+            // A VXLAN tunnel is told from its sibling by the VNI as well; GENEVE echoes any.
+            let (field, vni) = match tunnel.wire {
+                Wire::Geneve { .. } => ("port", 0),
+                Wire::Vxlan { vni, side: Side::External, .. } => ("external", vni),
+                Wire::Vxlan { vni, .. } => ("internal", vni),
+            };
+            ends.push((format!("gateway.{i}.{field}"), (tunnel.local, tunnel.port, vni)));
+        }
+        let scope = gateway.tunnels.iter().find_map(|t| match t.wire {
+            Wire::Vxlan { scope_key, .. } => Some(scope_key),
+            Wire::Geneve { .. } => None,
+        });
+        scopes.extend(scope.map(|scope| (format!("gateway.{i}.external"), scope)));
+    }
+    door.unique(&ends, "local address, port and VNI");
+    door.unique(&scopes, "external VNI");
+    if ends.len() > MAX_TUNNELS {
+        let wrong = format!("{} tunnels in all", ends.len());
+        door.refuse("gateway", &wrong, &format!("allowed: {MAX_TUNNELS}"));
+    }
+    gateways
+}
+
+fn keyed<T>(gateways: &[Gateway], of: impl Fn(&Gateway) -> T, field: &str) -> Vec<(String, T)> {
+    gateways.iter().enumerate().map(|(i, g)| (format!("gateway.{i}.{field}"), of(g))).collect()
+}
+
+fn gateway(door: &mut Door, key: &str, file: file::Gateway, ours: &Ours) -> Gateway {
+    door.name(&format!("{key}.name"), &file.name);
+    foreign_keys(door, key, &file);
+    let sources = sources(door, key, &file.sources);
+    let locals = locals(door, key, &file, &sources, ours);
+    let default_mtu = match file.kind {
+        GatewayKind::Aws => AWS_INNER_MTU,
+        GatewayKind::Azure => AZURE_INNER_MTU,
+    };
+    let inner_mtu = file.inner_mtu.unwrap_or(default_mtu);
+    let mut tunnels: Vec<Tunnel> = Vec::new();
+    for local in locals {
+        let Some((arm, port)) = ours.arm_of(local) else { continue };
+        fits(door, key, &file, inner_mtu, local, arm, port.mtu);
+        let near: Vec<Prefix> =
+            sources.iter().filter(|s| s.addr.is_ipv4() == local.is_ipv4()).copied().collect();
+        if near.is_empty() {
+            let family = if local.is_ipv4() { "IPv4" } else { "IPv6" };
+            let wrong = format!("no {family} network may send to {local}");
+            door.refuse(&format!("{key}.sources"), &wrong, &format!("add an {family} network"));
+        }
+        if near.len() > MAX_SOURCES {
+            let allowed = format!("allowed: {MAX_SOURCES} per family; write larger networks");
+            door.refuse(&format!("{key}.sources"), "too many", &allowed);
+        }
+        let first = tunnels.len();
+        let ends = ends(door, key, &file, first);
+        tunnels.extend(ends.into_iter().map(|(port, wire)| Tunnel {
+            local,
+            arm,
+            sources: near.clone(),
+            port,
+            wire,
+        }));
+    }
+    Gateway {
+        name: file.name,
+        kind: file.kind,
+        no_service: file.no_service,
+        inner_mtu,
+        too_big: file.too_big,
+        outer_checksum: file.outer_checksum,
+        tunnels,
+    }
+}
+
+/// Keys of the other kind are refused, because they would do nothing.
+fn foreign_keys(door: &mut Door, key: &str, file: &file::Gateway) {
+    let (aws, azure) = (file.kind == GatewayKind::Aws, file.kind == GatewayKind::Azure);
+    for (field, foreign, whose) in [
+        ("port", azure && file.port.is_some(), "aws"),
+        ("option_class", azure && file.option_class.is_some(), "aws"),
+        ("external", aws && file.external.is_some(), "azure"),
+        ("internal", aws && file.internal.is_some(), "azure"),
+        ("cross", aws && file.cross.is_some(), "azure"),
+    ] {
+        if foreign {
+            let wrong = format!("only a gateway of kind \"{whose}\" has this key");
+            door.refuse(&format!("{key}.{field}"), &wrong, "remove it, or change kind");
+        }
+    }
+}
+
+fn sources(door: &mut Door, key: &str, texts: &[String]) -> Vec<Prefix> {
+    if texts.is_empty() {
+        let allowed = "write the networks of the gateway's nodes: sources = [\"10.0.1.0/24\"]";
+        let wrong = "without sources nothing is admitted";
+        door.refuse(&format!("{key}.sources"), wrong, allowed);
+    }
+    let mut keyed = Vec::new();
+    for (i, text) in texts.iter().enumerate() {
+        let at = listed(key, "sources", i, texts);
+        keyed.extend(door.prefix(&at, text).map(|prefix| (at, prefix)));
+    }
+    door.unique(&keyed, "network");
+    keyed.into_iter().map(|(_, prefix)| prefix).collect()
+}
+
+/// Our end's addresses: as written, or the ingress arm's first of each family of the sources.
+fn locals(
+    door: &mut Door,
+    key: &str,
+    file: &file::Gateway,
+    sources: &[Prefix],
+    ours: &Ours,
+) -> Vec<IpAddr> {
+    let mut locals = Vec::new();
+    for (i, text) in file.address.iter().enumerate() {
+        let at = listed(key, "address", i, &file.address);
+        let Some(addr) = door.address(&at, text) else { continue };
+        if ours.arm_of(addr).is_none() {
+            let allowed = format!("write one of {}", ours.all());
+            door.refuse(&at, "no arm has this address", &allowed);
+        }
+        locals.push(addr);
+    }
+    let Some((_, ingress)) = ours.arms.first().filter(|_| file.address.is_empty()) else {
+        return locals;
+    };
+    for v6 in [false, true] {
+        let wanted = sources.iter().any(|s| s.addr.is_ipv6() == v6);
+        match ingress.address(v6) {
+            Some(addr) if wanted => locals.push(addr),
+            // Where the arm has no address at all, that is said already.
+            None if wanted && !ingress.addresses.is_empty() => {
+                let family = if v6 { "IPv6" } else { "IPv4" };
+                let wrong =
+                    format!("{family} sources, but the ingress arm has no {family} address");
+                let allowed = "add one to ingress.address, or remove these sources";
+                door.refuse(&format!("{key}.sources"), &wrong, allowed);
+            }
+            _ => {}
+        }
+    }
+    locals
+}
+
+/// The arm's MTU must hold the largest inner packet and the tunnel.
+fn fits(
+    door: &mut Door,
+    key: &str,
+    file: &file::Gateway,
+    inner_mtu: u16,
+    local: IpAddr,
+    arm: ArmName,
+    mtu: u16,
+) {
+    let tunnel = overhead(file.kind, local.is_ipv6());
+    let needed = u32::from(inner_mtu) + u32::from(tunnel);
+    if u32::from(mtu) < needed {
+        let arm = arm.as_str();
+        let wrong = format!(
+            "too small: gateway \"{}\" sends inner packets of {inner_mtu} bytes in a tunnel of \
+             {tunnel}",
+            file.name
+        );
+        let allowed = format!(
+            "write {arm}.mtu = {needed} or more (the network must carry it, too), or \
+             {}.inner_mtu = {} or less",
+            crate::layers::spoken(key),
+            mtu.saturating_sub(tunnel)
+        );
+        door.refuse(&format!("{arm}.mtu"), &wrong, &allowed);
+    }
+}
+
+/// The ends at one local address; `first` is the index that the first of them will have.
+fn ends(door: &mut Door, key: &str, file: &file::Gateway, first: usize) -> Vec<(u16, Wire)> {
+    if file.kind == GatewayKind::Aws {
+        let option_class = file.option_class.unwrap_or(AWS_CLASS);
+        return vec![(file.port.unwrap_or(AWS_PORT), Wire::Geneve { option_class })];
+    }
+    let external = file.external.unwrap_or(AZURE_EXTERNAL);
+    let internal = file.internal.unwrap_or(AZURE_INTERNAL);
+    // The gateway tells its two tunnels apart by port and by VNI; the fastpath needs both to say
+    // whether a packet came by the wrong one.
+    for (same, what) in
+        [(external.port == internal.port, "port"), (external.vni == internal.vni, "vni")]
+    {
+        if same && first == 0 {
+            let wrong = format!("external and internal have the same {what}");
+            let allowed = "write what the gateway's pool shows: az network lb address-pool show";
+            door.refuse(&format!("{key}.external.{what}"), &wrong, allowed);
+        }
+    }
+    let cross = file.cross.unwrap_or(true);
+    let scope_key = u64::from(external.vni);
+    let end = |at: VxlanEnd, side, other| {
+        let peer = cross.then_some(other);
+        (at.port, Wire::Vxlan { vni: at.vni, side, peer, scope_key })
+    };
+    vec![end(external, Side::External, first + 1), end(internal, Side::Internal, first)]
+}

@@ -1,0 +1,90 @@
+//! `[private_link]`: checked, with what `[azure]` gives it.
+
+use std::time::Duration;
+
+use super::azure;
+use super::door::Door;
+use crate::checked::{Azure, AzureEndpoints, PrivateLink, PrivateLinkOwner};
+use crate::file;
+use crate::private_link::id::ResourceId;
+use crate::private_link::{Home, Wrong};
+
+/// The clouds whose addresses are known.
+const ENVIRONMENTS: [&str; 3] = ["AzurePublicCloud", "AzureUSGovernmentCloud", "AzureChinaCloud"];
+
+pub(super) fn check(
+    door: &mut Door,
+    file: Option<file::PrivateLink>,
+    name: &str,
+    azure: Option<&Azure>,
+) -> Option<PrivateLink> {
+    let file = file?;
+    door.name("private_link.fleet", &file.fleet);
+    let given = |text: String| (!text.is_empty()).then_some(text);
+    let environment = given(file.environment);
+    if environment.as_ref().is_some_and(|told| !ENVIRONMENTS.contains(&told.as_str())) {
+        let allowed = format!("allowed: {}", ENVIRONMENTS.join(", "));
+        door.refuse("private_link.environment", "no cloud of Azure is called so", &allowed);
+    }
+    let home = Home {
+        subscription: file.subscription,
+        resource_group: file.resource_group,
+        location: file.location,
+    };
+    for Wrong { field, wrong, allowed } in home.check() {
+        door.refuse(&field, &wrong, &allowed);
+    }
+    let also = azure.map(|azure| &azure.endpoints);
+    let metadata = match (given(file.metadata), also) {
+        (Some(text), _) => azure::address(door, "private_link.metadata", &text, "http://"),
+        (None, Some(also)) => also.metadata.clone(),
+        (None, None) => file::Azure::default().metadata,
+    };
+    let resources = given(file.resource_manager)
+        // Tokens are for those alone whose certificate was checked.
+        .map(|text| azure::address(door, "private_link.resource_manager", &text, "https://"))
+        .or_else(|| also.and_then(|also| also.resource_manager.clone()));
+    let version = also.map(|also| also.imds_version.clone());
+    Some(PrivateLink {
+        owner: owner(door, file.owner, file.lease_zone, name),
+        lease: Duration::from_secs(file.lease_s.into()),
+        home,
+        fleet: file.fleet,
+        credential: file.credential.or(azure.map(|a| a.credential)).unwrap_or_default(),
+        client_id: given(file.client_id).or_else(|| azure.and_then(|a| a.client_id.clone())),
+        endpoint_client_id: given(file.endpoint_client_id),
+        environment,
+        endpoints: AzureEndpoints {
+            resource_manager: resources,
+            metadata,
+            imds_version: version.unwrap_or_else(|| file::Azure::default().imds_version),
+        },
+    })
+}
+
+fn owner(door: &mut Door, owner: String, zone: String, name: &str) -> PrivateLinkOwner {
+    let key = "private_link.lease_zone";
+    match (owner.is_empty(), zone.is_empty()) {
+        (true, true) => PrivateLinkOwner::Named(name.to_owned()),
+        (false, true) => {
+            door.name("private_link.owner", &owner);
+            PrivateLinkOwner::Named(owner)
+        }
+        (false, false) => {
+            door.refuse(key, "private_link.owner names the owner", "leave one of them out");
+            PrivateLinkOwner::Named(owner)
+        }
+        (true, false) => {
+            let id = ResourceId::parse(&zone).ok();
+            match id.filter(|id| id.named("privateDnsZones") == Some(id.name())) {
+                Some(id) => PrivateLinkOwner::Lease(id),
+                None => {
+                    let allowed = "write /subscriptions/SUBSCRIPTION/resourceGroups/GROUP/\
+                                   providers/Microsoft.Network/privateDnsZones/NAME";
+                    door.refuse(key, "this is no id of a private DNS zone", allowed);
+                    PrivateLinkOwner::Named(name.to_owned())
+                }
+            }
+        }
+    }
+}

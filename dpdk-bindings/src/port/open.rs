@@ -1,0 +1,70 @@
+//! An open port: its owner in this process, what keeps it open, and what its calls return.
+#![expect(unsafe_code, reason = "calls DPDK")]
+
+use super::error::PortError;
+use crate::dpdk_sys as sys;
+use crate::eal::{Eal, Errno, Running};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub(super) const PORTS: usize = sys::RTE_MAX_ETHPORTS as usize;
+
+/// Which ports have an owner in this process.
+static OWNED: [AtomicBool; PORTS] = [const { AtomicBool::new(false) }; PORTS];
+
+/// What keeps a port open; its queues hold it too.
+#[derive(Debug)]
+pub(crate) struct Open {
+    id: u16,
+    name: String,
+    pub(super) started: AtomicBool,
+    _eal: Arc<Running>,
+}
+
+impl Open {
+    /// Takes the port of this number for the caller alone.
+    pub(super) fn claim(eal: &Eal, id: u16, name: &str) -> Result<Open, PortError> {
+        if OWNED[usize::from(id)].swap(true, Ordering::AcqRel) {
+            return Err(PortError::Taken(name.to_string()));
+        }
+        let started = AtomicBool::new(false);
+        Ok(Open { id, name: name.to_string(), started, _eal: eal.share() })
+    }
+
+    pub(crate) fn id(&self) -> u16 {
+        self.id
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The NUMA socket that the port is attached to; none for virtual ones.
+    pub(super) fn socket(&self) -> Option<i32> {
+        // SAFETY: reads an integer of an open port.
+        let socket = unsafe { sys::rte_eth_dev_socket_id(self.id) };
+        (socket >= 0).then_some(socket)
+    }
+
+    pub(super) fn check(&self, step: &'static str, status: i32) -> Result<(), PortError> {
+        Errno::check(status).map_err(|errno| self.refused(step, errno))
+    }
+
+    fn refused(&self, step: &'static str, errno: Errno) -> PortError {
+        PortError::Refused { name: self.name.clone(), step, errno }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        // SAFETY: the last holder is gone, so nobody polls or asks any more; a stopped port
+        // may be closed.
+        unsafe {
+            if *self.started.get_mut() {
+                sys::rte_eth_dev_stop(self.id);
+            }
+            sys::rte_eth_dev_close(self.id);
+        }
+        OWNED[usize::from(self.id)].store(false, Ordering::Release);
+    }
+}

@@ -1,0 +1,55 @@
+//! From a stream of octets to messages: marker, length and type (RFC 4271 section 6.1).
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use super::frame::{EXTENDED_MESSAGE, HEAD, Kind, MESSAGE};
+use super::notification::Notification;
+
+/// Octets that came, cut into messages.
+#[derive(Debug)]
+pub struct Framer {
+    octets: BytesMut,
+    limit: usize,
+}
+
+impl Default for Framer {
+    fn default() -> Framer {
+        Framer { octets: BytesMut::new(), limit: MESSAGE }
+    }
+}
+
+impl Framer {
+    /// From now on extended messages may come: we offered it (RFC 8654).
+    pub fn extend(&mut self) {
+        self.limit = EXTENDED_MESSAGE;
+    }
+
+    /// Takes what came.
+    pub fn push(&mut self, octets: &[u8]) {
+        self.octets.extend_from_slice(octets);
+    }
+
+    /// The next whole message: its type and its body. `None`: more octets are wanted. After an
+    /// error the stream has no meaning any more.
+    pub fn next_message(&mut self) -> Result<Option<(Kind, Bytes)>, Notification> {
+        let Some(&head) = self.octets.first_chunk::<HEAD>() else { return Ok(None) };
+        if head[..16] != [0xff; 16] {
+            return Err(Notification::new(1, 1, Vec::new()));
+        }
+        let length = usize::from(u16::from_be_bytes([head[16], head[17]]));
+        if !(HEAD..=self.limit).contains(&length) {
+            return Err(Notification::message_length(length));
+        }
+        let kind = Kind::of(head[18]).ok_or_else(|| Notification::new(1, 3, vec![head[18]]))?;
+        let (least, most) = kind.lengths(self.limit);
+        if !(least..=most).contains(&length) {
+            return Err(Notification::message_length(length));
+        }
+        if self.octets.len() < length {
+            return Ok(None);
+        }
+        let mut message = self.octets.split_to(length).freeze();
+        message.advance(HEAD);
+        Ok(Some((kind, message)))
+    }
+}

@@ -1,0 +1,28 @@
+//! The AWS account of this machine, and calls that are waited for.
+
+use std::future::Future;
+use std::time::Duration;
+
+use aws::account::{Account, Settings};
+use clouds::retry::Policy;
+use tokio::sync::watch;
+
+/// Why there is nothing to tell.
+pub(super) const NO_CLOUD: &str = "the configuration has no section [aws] or [azure]";
+
+/// Runs what waits for the network.
+pub(super) fn block_on<T>(what: impl Future<Output = T>) -> Result<T, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    Ok(runtime.map_err(|e| format!("no runtime for the network: {e}"))?.block_on(what))
+}
+
+/// An account to ask, and the word to stop that keeps its questions alive.
+pub(super) async fn account(
+    region: Option<String>,
+    policy: Policy,
+    bound: Duration,
+) -> Result<(Account, watch::Sender<bool>), aws::told::CallError> {
+    let (stay, cancel) = watch::channel(false);
+    let settings = Settings { region, policy, bound, ..Settings::default() };
+    Ok((Account::load(settings, cancel).await?, stay))
+}

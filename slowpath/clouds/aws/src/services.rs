@@ -1,0 +1,108 @@
+//! What Weir asks of AWS, asked of the account: each question by the service that answers it.
+
+use std::time::Duration;
+
+use super::account::Account;
+use super::call::{Aws, Call, Pointed, Waiting};
+use super::told::{
+    Attributes, Group, Hook, Instance, Invocation, NetworkInterface, RouteTable, ScalingInstance,
+    SecurityGroup, Target,
+};
+use super::{ec2, elb, scaling, ssm};
+
+impl Aws for Account {
+    fn groups_by_tag<'a>(&'a self, key: &'a str, value: &'a str) -> Call<'a, Vec<String>> {
+        self.patiently(move || elb::groups_by_tag(self, key, value))
+    }
+
+    fn groups<'a>(&'a self, arns: &'a [String]) -> Call<'a, Vec<Group>> {
+        self.patiently(move || elb::groups(self, arns))
+    }
+
+    fn attributes<'a>(&'a self, group: &'a Group) -> Call<'a, Attributes> {
+        self.patiently(move || elb::attributes(self, group))
+    }
+
+    fn targets<'a>(&'a self, group: &'a str, only: Option<&'a str>) -> Call<'a, Vec<Target>> {
+        self.patiently(move || elb::targets(self, group, only))
+    }
+
+    fn register<'a>(&'a self, group: &'a str, target: &'a str) -> Call<'a, ()> {
+        self.patiently(move || elb::register(self, group, target))
+    }
+
+    fn deregister<'a>(&'a self, group: &'a str, target: &'a str) -> Call<'a, ()> {
+        self.patiently(move || elb::deregister(self, group, target))
+    }
+
+    fn instances<'a>(&'a self, ids: &'a [String]) -> Call<'a, Vec<Instance>> {
+        self.patiently(move || ec2::instances(self, ids))
+    }
+
+    fn instances_by_tag<'a>(
+        &'a self,
+        vpc: &'a str,
+        key: &'a str,
+        value: Option<&'a str>,
+    ) -> Call<'a, Vec<Instance>> {
+        self.patiently(move || ec2::instances_by_tag(self, vpc, key, value))
+    }
+
+    fn network_interfaces<'a>(&'a self, instance: &'a str) -> Call<'a, Vec<NetworkInterface>> {
+        self.patiently(move || ec2::network_interfaces(self, instance))
+    }
+
+    fn security_groups<'a>(&'a self, ids: &'a [String]) -> Call<'a, Vec<SecurityGroup>> {
+        self.patiently(move || ec2::security_groups(self, ids))
+    }
+
+    fn route_tables<'a>(&'a self, vpc: &'a str) -> Call<'a, Vec<RouteTable>> {
+        self.patiently(move || ec2::route_tables(self, vpc))
+    }
+
+    fn replace_route<'a>(&'a self, route: &'a Pointed, dry: bool) -> Call<'a, ()> {
+        self.patiently(move || ec2::replace_route(self, route, dry))
+    }
+
+    fn create_route<'a>(&'a self, route: &'a Pointed, dry: bool) -> Call<'a, ()> {
+        self.patiently(move || ec2::create_route(self, route, dry))
+    }
+
+    fn set_source_dest_check<'a>(
+        &'a self,
+        interface: &'a str,
+        on: bool,
+        dry: bool,
+    ) -> Call<'a, ()> {
+        self.patiently(move || ec2::set_source_dest_check(self, interface, on, dry))
+    }
+
+    fn send_command<'a>(
+        &'a self,
+        instance: &'a str,
+        script: &'a str,
+        timeout: Duration,
+    ) -> Call<'a, String> {
+        self.patiently(move || ssm::send_command(self, instance, script, timeout))
+    }
+
+    fn invocation<'a>(&'a self, command: &'a str, instance: &'a str) -> Call<'a, Invocation> {
+        self.patiently(move || ssm::invocation(self, command, instance))
+    }
+
+    fn scaling_instance<'a>(&'a self, instance: &'a str) -> Call<'a, Option<ScalingInstance>> {
+        self.patiently(move || scaling::scaling_instance(self, instance))
+    }
+
+    fn lifecycle_hooks<'a>(&'a self, group: &'a str) -> Call<'a, Vec<Hook>> {
+        self.patiently(move || scaling::lifecycle_hooks(self, group))
+    }
+
+    fn complete_lifecycle<'a>(&'a self, at: &'a Waiting) -> Call<'a, ()> {
+        self.patiently(move || scaling::complete_lifecycle(self, at))
+    }
+
+    fn lifecycle_heartbeat<'a>(&'a self, at: &'a Waiting) -> Call<'a, ()> {
+        self.patiently(move || scaling::lifecycle_heartbeat(self, at))
+    }
+}

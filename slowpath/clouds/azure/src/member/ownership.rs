@@ -1,0 +1,57 @@
+//! Which entries of a pool are this appliance's, and whether one may be added.
+
+use clouds::failure::{Failure, Setback};
+use config::checked::MadeBy;
+
+use crate::balancer::Entry;
+use crate::names;
+use crate::place::Pool;
+use crate::told::CallError;
+
+/// Whether a document had to be changed.
+pub(super) type Change = Result<bool, Setback>;
+
+/// Our entry.
+pub(crate) fn own<'a>(entries: &'a [Entry], pool: &Pool) -> Option<&'a Entry> {
+    entries.iter().find(|entry| is_own(entry, pool))
+}
+
+pub(super) fn is_own(entry: &Entry, pool: &Pool) -> bool {
+    match entry.by {
+        MadeBy::Nic => entry.configuration.as_ref() == Some(&pool.configuration),
+        MadeBy::Ip => {
+            let network = entry.network.as_ref();
+            entry.address == Some(pool.address) && network.is_none_or(|n| *n == pool.network)
+        }
+    }
+}
+
+/// A pool's members are all there by the same way.
+pub(super) fn may_join(by: MadeBy, pool: &Pool, entries: &[Entry]) -> Result<(), CallError> {
+    let others: Vec<String> = entries.iter().filter(|e| e.by != by).map(title).collect();
+    if others.is_empty() {
+        return Ok(());
+    }
+    let (ours, theirs) = match by {
+        MadeBy::Nic => ("nic", "ip"),
+        MadeBy::Ip => ("ip", "nic"),
+    };
+    let why = format!(
+        "pool {} has members by {theirs} ({}), and a pool can't have both; set azure.membership = \
+         {theirs:?} instead of {ours:?}, or remove them",
+        pool.id.name(),
+        others.join(", ")
+    );
+    Err(names::POOLS_PUT.operation.failed(Failure::Invalid, "OtherMembership", why).error)
+}
+
+/// An entry as people know it.
+pub(crate) fn title(entry: &Entry) -> String {
+    let machine = entry.configuration.as_ref().and_then(|id| {
+        let instance = id.named("virtualMachineScaleSets").zip(id.named("virtualMachines"));
+        let instance = instance.map(|(set, number)| format!("{set}_{number}"));
+        instance.or_else(|| id.named("networkInterfaces").map(str::to_owned))
+    });
+    let address = || entry.address.map(|address| address.to_string());
+    machine.or_else(|| entry.name.clone()).or_else(address).unwrap_or_else(|| "?".to_owned())
+}

@@ -1,0 +1,21 @@
+//! Answers of the control socket: errors, and what takes its time.
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+
+use crate::report::Failure;
+
+pub(crate) fn refuse(code: StatusCode, error: String) -> Response {
+    (code, Json(Failure { error })).into_response()
+}
+
+/// Runs what walks whole tables on a thread that may take its time.
+pub(super) async fn at_leisure<T: IntoResponse + Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Response {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(answer) => answer.into_response(),
+        Err(e) => refuse(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()),
+    }
+}

@@ -1,0 +1,12 @@
+//! What wakes the control loop.
+
+use std::sync::Arc;
+
+use crate::live::Shared;
+use crate::sources::file::Wake;
+
+/// What wakes the control loop.
+pub fn wake(shared: &Arc<Shared>) -> Wake {
+    let shared = Arc::clone(shared);
+    Arc::new(move || shared.wake())
+}

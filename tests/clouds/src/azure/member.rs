@@ -1,0 +1,58 @@
+//! Members of backend pools, by interface or by address.
+
+use serde_json::Value;
+
+use crate::azure::answer::{list, text};
+use crate::azure::path::{above, name, parent, same};
+use crate::azure::world::World;
+
+/// A member of a pool by its interface.
+pub struct Member {
+    /// Id of the IP configuration.
+    pub configuration: String,
+    /// Its address.
+    pub address: String,
+}
+
+/// All members by interface.
+pub fn members(world: &World, pool: &str) -> Vec<Member> {
+    let mut found = Vec::new();
+    for nic in world.resources.iter().filter(|r| is_interface(&r.id)) {
+        for part in list(&nic.body, "/properties/ipConfigurations") {
+            let pools = list(part, "/properties/loadBalancerBackendAddressPools");
+            if pools.iter().any(|to| same(text(to, "/id"), pool)) {
+                let configuration = format!("{}/ipConfigurations/{}", nic.id, text(part, "/name"));
+                let address = text(part, "/properties/privateIPAddress");
+                let address = address.split('/').next().unwrap_or_default().to_owned();
+                found.push(Member { configuration, address });
+            }
+        }
+    }
+    found
+}
+
+pub fn is_interface(id: &str) -> bool {
+    name(parent_list(id)).eq_ignore_ascii_case("networkInterfaces")
+}
+
+fn parent_list(id: &str) -> &str {
+    above(id)
+}
+
+/// The entries of a pool that are addresses.
+pub fn addresses(pool: &Value) -> impl Iterator<Item = &Value> {
+    let entries = list(pool, "/properties/loadBalancerBackendAddresses");
+    entries.iter().filter(|entry| entry.pointer("/properties/ipAddress").is_some())
+}
+
+/// What `adminState` says of the member of this name.
+pub fn admin<'a>(pool: &'a Value, name: &str) -> Option<&'a Value> {
+    let entries = list(pool, "/properties/loadBalancerBackendAddresses").iter();
+    entries.filter(|e| text(e, "/name") == name).find_map(|e| e.pointer("/properties/adminState"))
+}
+
+/// The name of an interface's entry: its group, its own name and its configuration's.
+pub fn entry_name(configuration: &str) -> String {
+    let group = configuration.split('/').nth(4).unwrap_or_default();
+    format!("{group}_{}{}", name(parent(configuration)), name(configuration))
+}

@@ -1,0 +1,52 @@
+//! Requests, taken apart and named.
+
+use serde_json::Value;
+
+use crate::azure::kind::Kind;
+use crate::azure::path::Path;
+
+/// A request taken apart.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// `GET`.
+    pub method: String,
+    /// The path, decoded.
+    pub path: String,
+    /// The query, decoded.
+    pub query: Vec<(String, String)>,
+    /// Headers, names in small letters.
+    pub headers: Vec<(String, String)>,
+    /// The body as JSON; a form as an object.
+    pub body: Value,
+    /// `https://localhost:PORT`, by which links lead back here.
+    pub base: String,
+}
+
+impl Asked {
+    /// A header.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    /// A member of the query.
+    pub fn query(&self, name: &str) -> Option<&str> {
+        let found = self.query.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_str())
+    }
+}
+
+/// The name of an operation, for faults, outcomes and calls.
+pub fn operation(method: &str, path: &str) -> String {
+    if path.ends_with("/oauth2/v2.0/token") {
+        return format!("{method} token");
+    }
+    if path.to_ascii_lowercase().ends_with("/providers/microsoft.authorization/permissions") {
+        return format!("{method} permissions");
+    }
+    let Some(path) = Path::parse(path) else { return format!("{method} {path}") };
+    let types = Kind::of(&path).map_or_else(|| path.types(), |kind| kind.types.to_owned());
+    match method {
+        "GET" if !path.is_item() => format!("LIST {types}"),
+        _ => format!("{method} {}", types.strip_prefix("locations/").unwrap_or(&types)),
+    }
+}

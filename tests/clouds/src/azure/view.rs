@@ -1,0 +1,173 @@
+//! Resources as they are told: what is kept, and what follows from others.
+
+use serde_json::{Value, json};
+
+use crate::azure::answer::{defaults, list, list_mut, object_member, put, text};
+use crate::azure::dns;
+use crate::azure::kind::{KINDS, Kind, Place};
+use crate::azure::member::{Member, addresses, admin, entry_name, members};
+use crate::azure::path::{Path, above, name, same};
+use crate::azure::rule::{rules, sku};
+use crate::azure::world::{Resource, World, guid};
+
+/// Connections that the service's owner approves, in an endpoint.
+pub const MANUAL: &str = "manualPrivateLinkServiceConnections";
+/// Connections that are approved by themselves, in an endpoint.
+pub const DIRECT: &str = "privateLinkServiceConnections";
+
+/// A resource that is kept as its own, as it is told.
+pub fn shown(world: &World, resource: &Resource) -> Value {
+    let path = Path::parse(&resource.id);
+    let kind = path.as_ref().and_then(Kind::of);
+    let (Some(path), Some(kind)) = (path, kind) else { return resource.body.clone() };
+    let mut body = resource.body.clone();
+    put(&mut body, "id", Some(resource.id.clone().into()));
+    put(&mut body, "name", Some(path.name().into()));
+    put(&mut body, "type", Some(kind.whole().into()));
+    put(&mut body, "etag", Some(resource.etag().into()));
+    let state = world.state_of(resource);
+    // Records have none.
+    let told = (!dns::is_record(kind.types)).then(|| state.into());
+    put(object_member(&mut body, "properties"), "provisioningState", told);
+    for inner in KINDS {
+        let Place::Inside(member) = inner.place else { continue };
+        if above(inner.types) != kind.types {
+            continue;
+        }
+        let kept = body.pointer_mut(&format!("/properties/{member}")).and_then(Value::as_array_mut);
+        for element in kept.into_iter().flatten() {
+            let id = format!("{}/{}/{}", resource.id, name(inner.types), text(element, "/name"));
+            put(element, "id", Some(id.into()));
+            put(element, "type", Some(inner.whole().into()));
+            put(element, "etag", Some(resource.etag().into()));
+            put(object_member(element, "properties"), "provisioningState", Some(state.into()));
+        }
+    }
+    match kind.types {
+        "loadBalancers" => show_balancer(world, resource, &mut body),
+        "networkInterfaces" | "virtualMachineScaleSets/virtualMachines/networkInterfaces" => {
+            show_interface(&mut body);
+        }
+        "privateEndpoints" => show_endpoint(world, resource, &mut body),
+        _ => {}
+    }
+    body
+}
+
+/// What a path names, as it is told, and its ETag.
+pub fn look(world: &World, path: &Path, kind: &Kind) -> Option<(Value, String)> {
+    let home = world.find(&kind.home(path).id())?;
+    let whole = shown(world, home);
+    let Place::Inside(member) = kind.place else { return Some((whole, home.etag())) };
+    let kept = list(&whole, &format!("/properties/{member}"));
+    let found = kept.iter().find(|e| text(e, "/name").eq_ignore_ascii_case(path.name()))?;
+    Some((found.clone(), home.etag()))
+}
+
+/// Writes what follows from other resources into a load balancer.
+fn show_balancer(world: &World, resource: &Resource, body: &mut Value) {
+    let whole = body.clone();
+    put(body, "sku", Some(json!({ "name": sku(&whole), "tier": "Regional" })));
+    let properties = object_member(body, "properties");
+    put(properties, "resourceGuid", Some(guid(resource.id.len() as u64).into()));
+    for member in ["frontendIPConfigurations", "backendAddressPools", "probes"] {
+        for part in list_mut(body, member) {
+            let id = text(part, "/id").to_owned();
+            let used = rules(&whole, &id).map(|rule| json!({ "id": text(rule, "/id") }));
+            let used: Vec<Value> = used.collect();
+            let used = (!used.is_empty()).then_some(Value::Array(used));
+            put(object_member(part, "properties"), "loadBalancingRules", used);
+            if member == "backendAddressPools" {
+                show_pool(world, resource, sku(&whole), part);
+            }
+        }
+    }
+    for rule in list_mut(body, "loadBalancingRules") {
+        let properties = object_member(rule, "properties");
+        let given = [
+            ("disableOutboundSnat", json!(false)),
+            ("enableFloatingIP", json!(false)),
+            ("enableTcpReset", json!(false)),
+            ("idleTimeoutInMinutes", json!(4)),
+            ("loadDistribution", json!("Default")),
+        ];
+        defaults(properties, given);
+    }
+    for member in ["inboundNatRules", "outboundRules", "inboundNatPools"] {
+        list_mut(body, member);
+    }
+}
+
+/// Writes what follows from interfaces into a pool.
+fn show_pool(world: &World, home: &Resource, sku: &str, pool: &mut Value) {
+    let id = text(pool, "/id").to_owned();
+    let members = members(world, &id);
+    let state = text(pool, "/properties/provisioningState").to_owned();
+    let entries: Vec<Value> = members
+        .iter()
+        .map(|member| {
+            let name = entry_name(&member.configuration);
+            let mut properties = json!({
+                "provisioningState": state,
+                "networkInterfaceIPConfiguration": { "id": member.configuration },
+            });
+            put(&mut properties, "adminState", admin(pool, &name).cloned());
+            json!({
+                "name": name, "id": format!("{id}/loadBalancerBackendAddresses/{name}"),
+                "etag": home.etag(), "properties": properties,
+                "type":
+                    "Microsoft.Network/loadBalancers/backendAddressPools/loadBalancerBackendAddresses",
+            })
+        })
+        .collect();
+    let by_address: Vec<Value> = addresses(pool).cloned().collect();
+    let refer = |m: &Member| json!({ "id": m.configuration });
+    let configurations: Vec<Value> = members.iter().map(refer).collect();
+    let properties = object_member(pool, "properties");
+    let some = |list: Vec<Value>| (!list.is_empty()).then_some(Value::Array(list));
+    put(properties, "backendIPConfigurations", some(configurations));
+    let entries = if members.is_empty() { by_address } else { entries };
+    put(properties, "loadBalancerBackendAddresses", some(entries));
+    if sku == "Gateway" && list(properties, "/tunnelInterfaces").is_empty() {
+        put(properties, "tunnelInterfaces", Some(world.tunnels.clone()));
+    }
+}
+
+/// Writes defaults into an interface.
+fn show_interface(body: &mut Value) {
+    let properties = object_member(body, "properties");
+    let given = [
+        ("dnsSettings", json!({ "dnsServers": [], "appliedDnsServers": [] })),
+        ("enableAcceleratedNetworking", json!(false)),
+        ("enableIPForwarding", json!(false)),
+    ];
+    defaults(properties, given);
+}
+
+/// Writes into an endpoint how its connection stands.
+fn show_endpoint(world: &World, resource: &Resource, body: &mut Value) {
+    for member in [MANUAL, DIRECT] {
+        for connection in list_mut(body, member) {
+            let wanted = text(connection, "/properties/privateLinkServiceId");
+            let service = link_service(world, wanted).map(|found| &found.body);
+            let all = service.map(|s| list(s, "/properties/privateEndpointConnections"));
+            let of = |c: &&Value| same(text(c, "/properties/privateEndpoint/id"), &resource.id);
+            let found = all.unwrap_or_default().iter().find(of);
+            let state =
+                found.and_then(|c| c.pointer("/properties/privateLinkServiceConnectionState"));
+            let gone = json!({
+                "status": "Disconnected", "description": "Removed by the service's owner.",
+                "actionsRequired": "None",
+            });
+            let state = state.cloned().unwrap_or(gone);
+            let properties = object_member(connection, "properties");
+            put(properties, "privateLinkServiceConnectionState", Some(state));
+        }
+    }
+}
+
+/// A service by its id or its alias.
+pub fn link_service<'a>(world: &'a World, wanted: &str) -> Option<&'a Resource> {
+    let mut services = world.resources.iter().filter(|r| r.id.contains("/privateLinkServices/"));
+    services.find(|r| same(&r.id, wanted) || text(&r.body, "/properties/alias") == wanted)
+}

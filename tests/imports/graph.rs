@@ -1,0 +1,179 @@
+//! Which file imports which, by the names that tie them, and the groups that do so in a circle.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use super::modules::Modules;
+
+/// What a path leads to. A module and an item may share one name.
+#[derive(Default)]
+struct Found {
+    module: Option<usize>,
+    /// The file that defines the item, and the item's name.
+    item: Option<(PathBuf, String)>,
+    /// Whether it is of another crate.
+    external: bool,
+}
+
+impl Found {
+    fn is_nothing(&self) -> bool {
+        self.module.is_none() && self.item.is_none() && !self.external
+    }
+
+    fn or(self, other: Self) -> Self {
+        Self {
+            module: self.module.or(other.module),
+            item: self.item.or(other.item),
+            external: self.external || other.external,
+        }
+    }
+}
+
+/// The imports that are being followed, so that two that name each other end.
+type Followed = BTreeSet<(usize, usize)>;
+
+impl Modules {
+    /// What a name means in a module: its child or item, else what its imports bring.
+    fn look_up(&self, module: usize, name: &str, followed: &mut Followed) -> Found {
+        let here = &self.0[module];
+        let mut found = Found {
+            module: here.children.get(name).copied(),
+            item: here.items.contains(name).then(|| (here.file.clone(), name.to_owned())),
+            external: false,
+        };
+        for (index, import) in here.imports.iter().enumerate() {
+            if import.name.as_deref() == Some(name) && followed.insert((module, index)) {
+                found = found.or(self.resolve(module, &import.path, followed));
+                followed.remove(&(module, index));
+            }
+        }
+        for (index, import) in here.imports.iter().enumerate() {
+            let glob = found.is_nothing() && import.name.is_none();
+            if glob && followed.insert((module, index)) {
+                if let Some(target) = self.resolve(module, &import.path, followed).module {
+                    found = self.look_up(target, name, followed);
+                }
+                followed.remove(&(module, index));
+            }
+        }
+        found
+    }
+
+    /// What a path means in a module. A name that a module does not show, because a macro defines
+    /// it, is an item of the deepest module that exists.
+    fn resolve(&self, module: usize, path: &[String], followed: &mut Followed) -> Found {
+        let (mut at, mut rest) = (module, path);
+        while let Some(first) = rest.first() {
+            at = match first.as_str() {
+                "crate" => 0,
+                "self" => at,
+                "super" => self.0[at].parent.unwrap_or(0),
+                _ => break,
+            };
+            rest = &rest[1..];
+        }
+        let relative = rest.len() == path.len();
+        for (index, name) in rest.iter().enumerate() {
+            let found = self.look_up(at, name, followed);
+            let last = index + 1 == rest.len();
+            match found.module {
+                Some(child) if !last => at = child,
+                None if found.is_nothing() && (index > 0 || !relative) => {
+                    let item = (self.0[at].file.clone(), name.clone());
+                    return Found { item: Some(item), ..Found::default() };
+                }
+                None if found.is_nothing() => return Found { external: true, ..found },
+                _ => return found,
+            }
+        }
+        Found { module: Some(at), ..Found::default() }
+    }
+}
+
+/// The imports between the files of one crate, over all of its targets.
+#[derive(Default)]
+pub struct Graph(BTreeMap<PathBuf, BTreeMap<PathBuf, BTreeSet<String>>>);
+
+impl Graph {
+    pub fn add(&mut self, modules: &Modules) {
+        for (index, module) in modules.0.iter().enumerate() {
+            self.0.entry(module.file.clone()).or_default();
+            for import in &module.imports {
+                let found = modules.resolve(index, &import.path, &mut Followed::new());
+                match &import.name {
+                    // A name that is only passed on ties the file to nothing.
+                    Some(name) if !import.reexport || module.names.contains(name) => {
+                        self.tie(&module.file, found);
+                    }
+                    None => {
+                        let Some(target) = found.module else {
+                            self.tie(&module.file, found);
+                            continue;
+                        };
+                        for name in module.names.difference(&module.items) {
+                            let found = modules.look_up(target, name, &mut Followed::new());
+                            self.tie(&module.file, found);
+                        }
+                    }
+                    Some(_) => {}
+                }
+            }
+            for path in &module.paths {
+                self.tie(&module.file, modules.resolve(index, path, &mut Followed::new()));
+            }
+        }
+    }
+
+    fn tie(&mut self, from: &Path, found: Found) {
+        if let Some((file, name)) = found.item
+            && file != from
+        {
+            self.0.entry(from.to_owned()).or_default().entry(file).or_default().insert(name);
+        }
+    }
+
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        self.0.keys().map(PathBuf::as_path)
+    }
+
+    /// The names that the first file takes from the second.
+    #[cfg(test)]
+    pub fn names(&self, from: &str, to: &str) -> Vec<&str> {
+        let names = self.0.get(Path::new(from)).and_then(|ties| ties.get(Path::new(to)));
+        names.into_iter().flatten().map(String::as_str).collect()
+    }
+
+    /// Every file that this one imports, by way of others too.
+    fn reach<'a>(&'a self, from: &'a Path) -> BTreeSet<&'a Path> {
+        let (mut reached, mut next) = (BTreeSet::new(), vec![from]);
+        while let Some(file) = next.pop() {
+            let ties = self.0.get(file).into_iter().flat_map(BTreeMap::keys);
+            next.extend(ties.map(PathBuf::as_path).filter(|file| reached.insert(*file)));
+        }
+        reached
+    }
+
+    /// The groups of files in which each imports every other, by way of others too.
+    pub fn circles(&self) -> Vec<BTreeSet<&Path>> {
+        let reach: BTreeMap<_, _> = self.files().map(|file| (file, self.reach(file))).collect();
+        let group = |file: &Path| -> BTreeSet<&Path> {
+            reach[file].iter().copied().filter(|other| reach[other].contains(file)).collect()
+        };
+        let groups: BTreeSet<_> = self.files().map(group).filter(|g| !g.is_empty()).collect();
+        groups.into_iter().collect()
+    }
+
+    /// A circle for people: each import in it with the names that tie the two files.
+    pub fn draw(&self, circle: &BTreeSet<&Path>) -> String {
+        let mut lines = format!("{} files import each other in a circle:", circle.len());
+        for from in circle {
+            for (to, names) in self.0[*from].iter().filter(|(to, _)| circle.contains(to.as_path()))
+            {
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                lines +=
+                    &format!("\n  {} -> {}: {}", from.display(), to.display(), names.join(", "));
+            }
+        }
+        lines
+    }
+}
