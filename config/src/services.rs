@@ -18,7 +18,8 @@ pub use kinds::{
     Algorithm, BackendState, BackendTunnel, Distribution, FailedTcp, FailedUdp, FrontendKind, Mode,
     NatPolicy, RangesPolicy, TrafficPolicy, TunnelKind,
 };
-pub use spec::{AFFINITY_MAX_S, ProxyRedirect, ServiceSpec, SourceRanges, is_default};
+pub use spec::{AFFINITY_MAX_S, ProxyRedirect, ServiceSpec, SourceRanges};
+pub use text::is_default;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

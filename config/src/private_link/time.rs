@@ -32,7 +32,8 @@ impl Time {
         Duration::from_secs(self.0.saturating_sub(earlier.0))
     }
 
-    /// By RFC 3339, with `Z` or an offset: `2026-11-22T08:00:00+02:00`. Parts of a second are cut off.
+    /// By RFC 3339, with `Z` or an offset: `2026-11-22T08:00:00+02:00`. Parts of a second are cut
+    /// off.
     pub fn read(text: &str) -> Option<Time> {
         rfc3339::parse(text).map(Time::from)
     }

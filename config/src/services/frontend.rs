@@ -7,8 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::address::{Address, Reach};
 use super::kinds::FrontendKind;
-use super::spec::is_default;
-use super::text;
+use super::text::{self, is_default};
 
 /// What is wanted of a frontend.
 #[derive(Clone, PartialEq, Eq, Debug)]

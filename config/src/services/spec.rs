@@ -12,7 +12,7 @@ use super::kinds::{
     Algorithm, Distribution, FailedTcp, FailedUdp, Mode, NatPolicy, RangesPolicy, TrafficPolicy,
 };
 use super::labels::Pairs;
-use super::text;
+use super::text::{self, is_default};
 use crate::checked::{Prefix, TooBig};
 
 /// The longest affinity timeout: 24 bits of seconds (194 days).
@@ -93,11 +93,6 @@ pub struct ServiceSpec {
     #[serde(with = "frontend::list")]
     #[schemars(with = "Vec<frontend::Frontend>")]
     pub frontends: Vec<FrontendSpec>,
-}
-
-/// Whether a value is its type's default, so that it need not be written.
-pub fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
 }
 
 impl ServiceSpec {

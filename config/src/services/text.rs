@@ -1,4 +1,4 @@
-//! How prefixes and protocols are written.
+//! How prefixes and protocols are written, and what need not be.
 
 use std::net::IpAddr;
 
@@ -33,6 +33,11 @@ pub fn prefix_of(text: &str) -> Result<Prefix, String> {
 /// The reverse.
 pub fn prefix_text(prefix: &Prefix) -> String {
     if prefix.is_single() { prefix.addr.to_string() } else { prefix.to_string() }
+}
+
+/// Whether a value is its type's default, so that it need not be written.
+pub fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// Lists of prefixes for serde.

@@ -44,8 +44,8 @@ impl Check {
     }
 }
 
-/// The checks of what slowpath reports, or of why it does not answer, which `remedy` mends: its phase
-/// and trouble, and its findings. Those about `settings` are left out, which were read anew.
+/// The checks of what slowpath reports, or of why it does not answer, which `remedy` mends: its
+/// phase and trouble, and its findings. Those about `settings` are left out, which were read anew.
 pub fn reported(report: &Result<Report, String>, remedy: &str, settings: &[Finding]) -> Vec<Check> {
     let Report { phase, trouble, findings, .. } = match report {
         Ok(report) => report,

@@ -259,7 +259,7 @@ impl Reflector {
         let written = chosen.as_ref().and_then(|object| {
             let Spec::Service(spec) = &object.spec else { return None };
             let checked = Checked::new(Arc::clone(spec))
-                .map_err(|why| Error::NoSpec { service: name.clone(), why });
+                .map_err(|why| Error::NoSpec { service: name.clone(), why: Box::new(why) });
             Some(checked.and_then(|checked| {
                 self.ports_of(name, &checked)?;
                 let frontends = frontends(&checked);

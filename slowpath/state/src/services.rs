@@ -111,7 +111,8 @@ mod tests {
     #[test]
     fn every_policy_of_the_file_is_kept() {
         let config = config::from_toml(
-            "[ingress]\ndevice = \"net_null0\"\naddress = [\"10.0.1.10/24\", \"fd00:1::10/64\"]\n[nat]\naddresses = \
+            "[ingress]\ndevice = \"net_null0\"\naddress = [\"10.0.1.10/24\", \
+             \"fd00:1::10/64\"]\n[nat]\naddresses = \
              [\"10.0.1.10\", \"fd00:1::10\"]\n",
         );
         let text = "[[service]]\nname = \"shop/web\"\nmode = \"nat\"\nnat_policy = \"nat64\"\n\

@@ -1,4 +1,5 @@
 //! The reconciler step by step, over a plane that does as it is told.
+#![expect(clippy::unwrap_used, reason = "a test fails where what it expects is not so")]
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime};

@@ -30,8 +30,9 @@ fn order(one: &Instance, other: &Instance) -> std::cmp::Ordering {
 }
 
 impl Transaction<'_> {
-    /// Writes a service's instances as a source says them, and releases what the source said of this
-    /// service before and does not say now. Nothing said releases all; what other sources say stays.
+    /// Writes a service's instances as a source says them, and releases what the source said of
+    /// this service before and does not say now. Nothing said releases all; what other sources say
+    /// stays.
     /// Service, source and priority are set here, and health is what is known. Of two with one
     /// endpoint, the last counts.
     pub fn set_backends(&mut self, service: &Name, source: &Source, mut said: Vec<Instance>) {

@@ -84,6 +84,6 @@ pub enum Error {
         /// The service.
         service: Name,
         /// The field that cannot be, and what is allowed.
-        why: Refusal,
+        why: Box<Refusal>,
     },
 }
