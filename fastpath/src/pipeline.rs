@@ -324,7 +324,10 @@ fn resolve<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) -> boo
         track::change_leg(&buffer.window(), work, lcore);
     }
     if work.ends_flow() {
-        track::end(work, lcore, work.pending & Work::RESETS != 0);
+        let resets = work.pending & Work::RESETS != 0;
+        // Selection asks whether the flow that it finds is to end: this one has.
+        work.pending &= !(Work::MOVES | Work::RESETS);
+        track::end(work, lcore, resets);
         select::look_up(work, lcore);
         select::select(buffer, work, lcore);
     }
