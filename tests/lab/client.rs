@@ -7,11 +7,11 @@ use super::server::body_byte;
 use patience::poll;
 use serde::Serialize;
 use socket2::{Domain, Protocol, Socket, Type};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -95,6 +95,8 @@ struct Shared {
     next: AtomicU64,
     stop: AtomicBool,
     seen: Mutex<Seen>,
+    /// Numbers of the requests that have no answer yet.
+    open: Mutex<BTreeSet<u64>>,
 }
 
 /// A running client.
@@ -112,6 +114,7 @@ impl Client {
             next: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             seen: Mutex::default(),
+            open: Mutex::default(),
         });
         let start = |_| {
             let shared = shared.clone();
@@ -142,6 +145,17 @@ impl Client {
             }
         })?;
         done.map_err(|seen| LabError::Asked(format!("only so much for {requests} answers: {seen}")))
+    }
+
+    /// Waits until every request that is open now was answered, or failed: after a disturbance,
+    /// until it is over for each connection.
+    pub fn wait_for_open(&self, patience: Duration) -> Result<()> {
+        let asked = self.shared.open().clone();
+        poll("answers to all open requests", patience, || {
+            let left = self.shared.open().intersection(&asked).count();
+            if left == 0 { Ok(()) } else { Err(format!("{left} of {}", asked.len())) }
+        })?;
+        Ok(())
     }
 
     /// Waits for the last answer.
@@ -180,8 +194,12 @@ struct Connection {
 }
 
 impl Shared {
-    fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn work(&self) {
@@ -192,7 +210,10 @@ impl Shared {
                 return;
             }
             let begun = Instant::now();
-            match self.request(number, &mut kept) {
+            self.open().insert(number);
+            let answered = self.request(number, &mut kept);
+            self.open().remove(&number);
+            match answered {
                 Ok(backend) => self.right(backend, begun.elapsed()),
                 Err(e) => {
                     kept = None;
