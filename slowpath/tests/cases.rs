@@ -89,7 +89,7 @@ fn all(below: Below) {
     let mut faults = 0;
     for case in &cases {
         // Other writes fail each time.
-        let times = if below == Below::Faulty { 1..=5 } else { 1..=1 };
+        let times = if below == Below::Faulty { 1..=6 } else { 1..=1 };
         for seed in times {
             let played = stage::play(case, below, seed);
             faults += played.faults;

@@ -26,7 +26,7 @@ pub mod object;
 pub mod plane;
 pub mod reconcile;
 pub mod reflect;
-mod room;
+pub mod room;
 pub mod select;
 pub mod service;
 pub mod services;

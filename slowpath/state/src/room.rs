@@ -12,7 +12,7 @@ const SMALL: usize = 1_024;
 const FEW: usize = 8;
 
 /// To be called when an entry left.
-pub(crate) fn give_back<K: Eq + Hash, V, S: BuildHasher>(map: &mut HashMap<K, V, S>) {
+pub fn give_back<K: Eq + Hash, V, S: BuildHasher>(map: &mut HashMap<K, V, S>) {
     if map.capacity() >= SMALL && map.len() < map.capacity() / FEW {
         map.shrink_to(2 * map.len());
     }

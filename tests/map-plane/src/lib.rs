@@ -1,7 +1,7 @@
 //! A plane for tests and measurements: Cilium's load-balancing maps as one small trait, one row at
-//! a time, in memory and with faults. Each row becomes visible by itself, so that the order of writes
-//! is what keeps new flows off dead backends (`row.rs`). No program of Weir has such a plane: the
-//! region's is checked against it.
+//! a time, in memory and with faults. Each row becomes visible by itself, so that the order of
+//! writes is what keeps new flows off dead backends (`row.rs`). No program of Weir has such a
+//! plane: the region's is checked against it.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;

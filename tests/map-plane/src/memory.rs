@@ -7,6 +7,7 @@ use foldhash::HashMap;
 
 use super::{Backend, Failure, Key, Map, Maps, Master, Sizes, Slot, Table, Value};
 use state::address::Address;
+use state::room::give_back;
 
 /// Maps in memory, of bounded sizes.
 #[derive(Clone, Debug, Default)]
@@ -133,5 +134,7 @@ impl Maps for MemoryMaps {
 
 /// Tells whether it was there.
 fn remove<K: Eq + Hash, V>(map: &mut HashMap<K, V>, key: &K) -> bool {
-    map.remove(key).is_some()
+    let was = map.remove(key).is_some();
+    give_back(map);
+    was
 }

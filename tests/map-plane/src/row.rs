@@ -26,6 +26,7 @@ use state::backend::{Instance, State};
 use state::dump::{Flags, Spread};
 use state::object::FrontendSpec;
 use state::plane::Wanted;
+use state::room::give_back;
 
 /// Identifiers of an address's backends in the order of slots.
 type Ids = SmallVec<[u32; 4]>;
@@ -58,6 +59,7 @@ impl<M: Maps> MapPlane<M> {
         match result {
             Ok(()) => {
                 self.services.release(book.id);
+                give_back(&mut self.books);
             }
             Err(_) => {
                 self.books.insert(*address, book);
@@ -319,6 +321,8 @@ impl<M: Maps> MapPlane<M> {
         self.remove(Key::Backend(id))?;
         if let Some(of) = self.uses.remove(&id) {
             self.ids.remove(&of.endpoint);
+            give_back(&mut self.ids);
+            give_back(&mut self.uses);
         }
         self.backends.release(id);
         Ok(())

@@ -176,7 +176,8 @@ mod tests {
         let rounds = rounds::measure(Plane::Memory, load, 12, 500).expect("it runs").rounds;
         let first = rounds[0].heap_bytes;
         let most = rounds.iter().map(|round| round.heap_bytes).fold(0.0, f64::max);
-        assert!(most < first * 1.05, "{most} bytes a service after {first}");
+        // A map that doubles once, as it did when this was 5 % of 1,610 bytes.
+        assert!(most < first + 80.5, "{most} bytes a service after {first}");
 
         let few = ["control", "--services", "60", "--backends", "1,3", "--batch", "16"];
         let few = few.into_iter().chain(["--rounds", "2", "--changes", "6"]);
