@@ -35,6 +35,7 @@ pub use fastpath::{
 pub use gateways::{Gateway, GatewayKind, Side, Tunnel, VxlanEnd, Wire};
 pub use live::{Fixed, Restart};
 pub use plane::{Attach, Plane, ROUTES, RULES_OF_PROXIES};
+pub(crate) use prefix::address_and_length;
 pub use prefix::{Interface, Prefix, mask};
 pub use private_link::{PrivateLink, PrivateLinkOwner};
 pub use probing::Probing;

@@ -325,7 +325,7 @@ fn resolve<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) -> boo
     }
     if work.ends_flow() {
         let resets = work.pending & Work::RESETS != 0;
-        // Selection asks whether the flow that it finds is to end: this one has.
+        // Selection leaves a packet alone whose flow is still to end; this one ends here.
         work.pending &= !(Work::MOVES | Work::RESETS);
         track::end(work, lcore, resets);
         select::look_up(work, lcore);

@@ -1,4 +1,4 @@
-//! How the health checker is asked, and how it is started.
+//! The health checker: its requests, and how it is started.
 
 mod start;
 

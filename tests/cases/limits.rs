@@ -1,9 +1,11 @@
 //! Where room runs out, and where a packet is too big for its way.
 
-use super::setups::{Setup, aws_chain, aws_nat, aws_return, aws_tunnel, plain_dsr, web_by_tunnel};
+use super::setups::{
+    Setup, aws_chain, aws_nat, aws_return, aws_tunnel, plain_dsr, service, web_by_tunnel,
+};
 use super::world::*;
 use super::{Act, Case, Step, arrives, arrives_split, case, services, wait};
-use crate::frames::{Frame, Ip, error, flags, tcp};
+use crate::frames::{Frame, Ip, error, flags, tcp, udp};
 use tables::reason::DropReason;
 
 fn flood(arm: u8, make: fn(u16) -> Frame, count: u16, verdict: &'static str) -> Step {
@@ -256,6 +258,20 @@ fn carried(arrived: fn(Ip) -> Frame, ip: Ip, n: u8) -> Step {
     arrives(INGRESS, arrived(ip)).leaves(EGRESS, to_backend(n, out), "tunnel")
 }
 
+/// A UDP service by direct return, its two backends in these states.
+fn dns(first: &str, second: &str) -> String {
+    let backends = format!(
+        "{{address = \"10.0.2.11\", state = \"{first}\"}}, \
+         {{address = \"10.0.2.12\", state = \"{second}\"}}"
+    );
+    let frontend = r#"{address = "203.0.113.10", port = 53, protocol = "udp"}"#;
+    service("dns", "mode = \"dsr\"\ntunnel = \"ipip\"", frontend, &backends)
+}
+
+fn query() -> Ip {
+    udp(CLIENT, "203.0.113.10:53").load(b"who?")
+}
+
 fn new_flows() -> Vec<Case> {
     let other = |ip: Ip| ip.from_port(4001);
     let by_gateway: fn(Ip) -> Frame = |ip| from_gateway(1, ip);
@@ -300,6 +316,21 @@ fn new_flows() -> Vec<Case> {
                 services(web_by_tunnel("dsr", "ipip", "10.0.2.12")),
                 carried(from_router, request(), 11),
                 carried(from_router, other(request()), 12),
+            ],
+        ),
+        case(
+            "Above the limit a flow whose backend has failed moves to another one, and has no \
+             entry any more.",
+            one_new_flow(
+                Setup { services: dns("active", "maintenance"), ..plain_dsr("ipip", "10.0.2.11") },
+                "dsr, one new flow a second, two backends",
+            ),
+            vec![
+                carried(from_router, query(), 11),
+                services(dns("quarantined", "active")),
+                carried(from_router, query(), 12),
+                services(dns("active", "maintenance")),
+                carried(from_router, query(), 11),
             ],
         ),
     ]

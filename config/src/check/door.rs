@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use crate::checked::{Interface, Prefix, mask};
+use crate::checked::{Interface, Prefix, address_and_length, mask};
 use crate::error::Problem;
 use crate::layers::Merged;
 
@@ -49,7 +49,7 @@ impl<'a> Door<'a> {
 
     /// A network; a bare address is a network of one.
     pub(crate) fn prefix(&mut self, key: &str, text: &str) -> Option<Prefix> {
-        let Some((addr, len)) = split(text) else {
+        let Some((addr, len)) = address_and_length(text) else {
             let example = "write \"10.0.0.0/24\", \"fd00:1::/64\" or one address";
             self.refuse(key, "this is no network", example);
             return None;
@@ -64,7 +64,7 @@ impl<'a> Door<'a> {
 
     /// An address with the length of its network.
     pub(crate) fn interface(&mut self, key: &str, text: &str) -> Option<Interface> {
-        match split(text).filter(|(_, len)| text.contains('/') && *len > 0) {
+        match address_and_length(text).filter(|(_, len)| text.contains('/') && *len > 0) {
             Some((addr, len)) => {
                 self.address(key, &addr.to_string()).map(|addr| Interface { addr, len })
             }
@@ -109,16 +109,6 @@ impl<'a> Door<'a> {
             }
         }
     }
-}
-
-fn split(text: &str) -> Option<(IpAddr, u8)> {
-    let (addr, len) = match text.split_once('/') {
-        Some((addr, len)) => (addr.parse::<IpAddr>().ok()?, Some(len.parse::<u8>().ok()?)),
-        None => (text.parse::<IpAddr>().ok()?, None),
-    };
-    let most = if addr.is_ipv4() { 32 } else { 128 };
-    let len = len.unwrap_or(most);
-    (len <= most).then_some((addr, len))
 }
 
 fn usable(addr: IpAddr) -> bool {

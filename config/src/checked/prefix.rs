@@ -53,6 +53,17 @@ impl Interface {
     }
 }
 
+/// An address and the length after its slash; without one, all bits of its family.
+pub(crate) fn address_and_length(text: &str) -> Option<(IpAddr, u8)> {
+    let (addr, len) = match text.split_once('/') {
+        Some((addr, len)) => (addr.parse::<IpAddr>().ok()?, Some(len.parse::<u8>().ok()?)),
+        None => (text.parse::<IpAddr>().ok()?, None),
+    };
+    let most = if addr.is_ipv4() { 32 } else { 128 };
+    let len = len.unwrap_or(most);
+    (len <= most).then_some((addr, len))
+}
+
 /// The address with all bits after the first `len` cleared, in its own family.
 pub fn mask(addr: IpAddr, len: u8) -> IpAddr {
     match addr {

@@ -1,8 +1,6 @@
 //! How prefixes and protocols are written, and what need not be.
 
-use std::net::IpAddr;
-
-use crate::checked::{Prefix, mask};
+use crate::checked::{Prefix, address_and_length, mask};
 
 /// An address, or a network whose bits after its length are zero.
 ///
@@ -14,13 +12,7 @@ pub fn prefix_of(text: &str) -> Result<Prefix, String> {
             "`{text}` is no address and no network, expected \"203.0.113.10\" or \"10.0.0.0/24\""
         )
     };
-    let (addr, len) = text.split_once('/').map_or((text, None), |(addr, len)| (addr, Some(len)));
-    let addr: IpAddr = addr.parse().map_err(|_| wrong())?;
-    let most = if addr.is_ipv4() { 32 } else { 128 };
-    let len = len.map_or(Ok(most), |len| len.parse().map_err(|_| wrong()))?;
-    if len > most {
-        return Err(wrong());
-    }
+    let (addr, len) = address_and_length(text).ok_or_else(wrong)?;
     let network = Prefix { addr: mask(addr, len), len };
     if network.addr == addr {
         return Ok(network);

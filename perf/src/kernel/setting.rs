@@ -1,4 +1,4 @@
-//! What a journey is asked for: what tables are furnished for, and the order of flows.
+//! The settings of a measurement: the contents of the tables, and the order of flows.
 
 use std::error::Error;
 

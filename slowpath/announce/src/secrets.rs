@@ -1,4 +1,4 @@
-//! TCP-MD5 keys: where they are read, and whether the files hold others by now.
+//! TCP-MD5 keys: where they are read, and whether their files have changed since.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! What the API works on: the objects, and whoever runs the appliance.
+//! What the API works on: the objects, and the control loop behind [`Control`].
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};

@@ -1,4 +1,4 @@
-//! What is known of routers, for those who ask.
+//! What is known of routers, for the API, the metrics and the command.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What others are told.
+//! What the control loop publishes for the API and the metrics.
 
 use std::sync::Arc;
 

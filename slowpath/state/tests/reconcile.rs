@@ -272,7 +272,7 @@ fn generations_wrap() {
 
 #[test]
 fn a_refusal_holds_up_nobody_and_is_tried_again_ever_less_often() {
-    // No full pass within the test: it doesn't tell what waits for its time.
+    // No full pass within the test: it would hide what waits for a retry.
     let pass = Duration::from_secs(30 * 86_400);
     let mut world = World::with(Settings { pass, ..Settings::default() });
     world.plane.acknowledged = ALL;

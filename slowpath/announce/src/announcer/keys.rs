@@ -1,5 +1,5 @@
-//! Keys of neighbors (TCP-MD5 and TCP-AO): read once a round, no session without one that is asked
-//! for, and the watch that notices a key that is written or rotated.
+//! Keys of neighbors (TCP-MD5 and TCP-AO): read once a round; a neighbor that requires one has no
+//! session without it. The watch notices when a key file is written or rotated.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,6 @@
-//! A peer's machine with its connections, from an attempt or a listener to their last words, and
-//! its clock. Whoever has something to tell it does so under its lock, and what it wants done is
-//! begun before the lock is given back: so what is asked right after an order ([`Slot::is_told`])
-//! knows of it.
+//! A peer's state machine with its connections, from connect or accept to the last NOTIFICATION,
+//! and its timers. Events are handled under the peer's lock, and what they cause is started before
+//! the lock is released, so that a query right after an order ([`Slot::is_told`]) sees its effect.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;

@@ -1,4 +1,4 @@
-//! What Weir asks of AWS, asked of the account: each question by the service that answers it.
+//! The calls that Weir makes to AWS, by the service that answers them.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What services ask of the backends that they share.
+//! The backends that services share, as the services want them.
 
 use config::services::Mode;
 use packet::addr::Addr;

@@ -68,7 +68,7 @@ fn what_is_committed_is_all_that_the_source_says() {
     assert_eq!(world.serving("shop/web"), ["10.0.0.2:80/TCP", "10.0.0.3:80/TCP"]);
     assert!(matches!(world.commit("k8s", id), Err(Error::NoSession { .. })), "it has ended");
 
-    // FrontendSpec again as it is, nothing is written, and nobody hears of it.
+    // Written again as it is: nothing changes, and no event is sent.
     let revision = world.writer.tables().revision();
     let said = vec![shop().swap_remove(0), backends("shop/web", "shop/web", &["10.0.0.3"])];
     world.says("k8s", "3", said.clone()).unwrap();

@@ -1,4 +1,4 @@
-//! Resources as they are told: what is kept, and what follows from others.
+//! Resources as they are returned: what is stored, and what is derived from others.
 
 use serde_json::{Value, json};
 

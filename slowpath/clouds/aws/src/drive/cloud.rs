@@ -1,4 +1,4 @@
-//! AWS and the metadata of the instance that this is, as the lifecycle asks them.
+//! The calls of AWS and of the instance's metadata that the lifecycle makes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};

@@ -1,4 +1,4 @@
-//! What is known of each kind of call, and when it is asked again after it came to nothing.
+//! The state of each kind of call, and when it is retried after a failure.
 
 use std::time::{Duration, Instant};
 

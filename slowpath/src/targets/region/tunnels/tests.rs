@@ -68,7 +68,7 @@ fn sources_that_go_away_are_admitted_behind_all_others_while_they_drain() {
     assert_eq!(after[0], (0, tunnel(0, 6081, &[2, 3])));
     let gone = Tunnel { flags: TUNNEL_RETIRED, ..tunnel(0, 6081, &[1]) };
     assert_eq!(after[1], (7, gone));
-    // FrontendSpec again, nothing is new.
+    // Written again, nothing is new.
     assert_eq!(commit(&[tunnel(0, 6081, &[2, 3])], &after), after);
     // More sources than before: nobody leaves.
     let more = commit(&[tunnel(0, 6081, &[1, 2, 3])], &before);
