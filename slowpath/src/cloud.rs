@@ -1,5 +1,8 @@
 //! The appliance as its cloud's lifecycle sees it, and that lifecycle's task.
 
+pub mod followed;
+pub mod private_link;
+
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::IpAddr;
@@ -22,9 +25,9 @@ use tables::reason::DropReason;
 use tables::record::{TUNNEL_RETIRED, TunnelKind};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::followed::Ends;
+use crate::cloud::followed::Ends;
+use crate::kernel::neighbours::kernel::{Kernel, Netlink};
 use crate::live::Live;
-use crate::neighbours::kernel::{Kernel, Netlink};
 
 /// The lifecycle while it runs.
 pub struct Leave {

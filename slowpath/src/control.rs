@@ -15,6 +15,11 @@
 
 pub(crate) mod answer;
 mod db;
+pub mod explain;
+pub mod flows;
+pub mod listening;
+pub mod report;
+pub mod trace;
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -38,14 +43,14 @@ use serde::Deserialize;
 use tokio::net::UnixListener;
 use tokio::sync::mpsc;
 
-use crate::flows::FlowFilter;
+use crate::cloud::private_link;
+use crate::control::flows::FlowFilter;
+use crate::control::report::TraceLine;
+use crate::control::trace::TraceRequest;
+use crate::kernel::privileges::root_hint;
 use crate::live::Live;
-use crate::private_link;
-use crate::privileges::root_hint;
-use crate::report::TraceLine;
-use crate::trace::TraceRequest;
+use ::explain::Question;
 use answer::{at_leisure, refuse};
-use explain::Question;
 
 /// Flows that one answer holds at most.
 const PAGE: u32 = 10_000;

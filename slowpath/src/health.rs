@@ -6,6 +6,9 @@
 //! Whether the control loop still goes on is judged here for each HTTP probe, and for TCP where
 //! *able* is published (heartbeat.rs).
 
+pub mod checks;
+pub mod heartbeat;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 

@@ -1,49 +1,31 @@
-//! slowpath: sources ask, state remembers, reconcile compares, targets are told.
+//! slowpath: sources say what should be, the control loop compares, the plane gets tables.
 //!
 //! ```text
-//!  services file --> sources/file.rs --> state.rs --> reconcile.rs --> targets/tables.rs
-//!                                                        |  ^               | commit
-//!                       kernel --> neighbours.rs --------'  |               v
-//!                                                  rings <--'            region <--> fastpath
-//!                                                                           |
-//!     backends <-- checks.rs: the crate `health` --> verdicts, to the control loop
-//!       probes <-- health.rs      Prometheus <-- metrics.rs <-- live.rs <---'
-//!                                 `weir`     <-- control.rs <----'
+//!  sources/   services file, API --> objects --> rows of services, frontends, backends
+//!                                                  |
+//!             reconcile.rs: the control loop, one thread, which alone writes tables
+//!              ^        ^        |            |
+//!  kernel/   next hops  |        v            v
+//!  health/   verdicts of probes  plane/      live.rs: what the loop publishes for readers
+//!                                region,      |
+//!                                rings        +--> control/   socket of `weir`, API, traces
+//!                                  |          +--> metrics/   Prometheus
+//!                               fastpath      +--> health/    what the cloud's probes get
+//!                                             +--> cloud/     lifecycle at AWS or Azure
+//!                                             +--> routing/   BGP
 //! ```
-//! One thread runs the control loop and alone writes; all others read the region and what the loop
-//! publishes. slowpath may be killed at any time: the fastpath goes on with the tables as they are,
-//! and the next slowpath finds its place from the region.
+//! `start.rs` starts all of them. slowpath may be killed at any time: the fastpath goes on with the
+//! tables as they are, and the next slowpath finds its place from the region.
 #![forbid(unsafe_code)]
 
-mod busy;
-
-pub mod announcing;
-pub mod checks;
 pub mod cloud;
 pub mod control;
-pub mod counted;
-pub mod desired;
-pub mod explain;
-pub mod flows;
-pub mod followed;
 pub mod health;
-pub mod heartbeat;
-pub mod lcores;
-pub mod listening;
+pub mod kernel;
 pub mod live;
 pub mod metrics;
-pub mod neighbours;
-mod parting;
-pub mod path_mtus;
-pub mod private_link;
-mod privileges;
-pub mod probe_addresses;
-pub mod proxy_rules;
-pub mod published;
+pub mod plane;
 pub mod reconcile;
-pub mod report;
-pub mod rings;
+pub mod routing;
 pub mod sources;
 pub mod start;
-pub mod targets;
-pub mod trace;

@@ -22,14 +22,15 @@ use tables::reason::DropReason;
 use tables::record::NONE;
 use tokio::net::TcpListener;
 
-use crate::counted::{Counted, OTHERS, is_in_others};
 use crate::live::Live;
+use crate::metrics::counted::{Counted, OTHERS, is_in_others};
 use state::sources::removals;
 use state::words::ARMS;
 use state::words::address_port;
 
 mod bgp;
 mod cloud;
+pub mod counted;
 mod family;
 mod listeners;
 mod private_link;

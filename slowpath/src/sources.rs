@@ -1,5 +1,6 @@
 //! Who says what should be.
 
+pub mod desired;
 pub mod file;
 mod read;
 mod regular;

@@ -1,6 +1,8 @@
 //! Starts the parts and waits for a signal: one thread each for the control loop, the store's disk,
 //! the files, and the judge of the loop's heartbeat; tokio for listeners.
 
+mod parting;
+
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,22 +19,22 @@ use state::sources::Sources;
 use tables::region::{Region, RegionError};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::announcing::{self, Broken, Farewell};
-use crate::checks;
 use crate::cloud;
+use crate::cloud::private_link;
+use crate::control::listening;
+use crate::control::report::StoreStatus;
 use crate::control::{self, ControlError};
-use crate::desired::{Store, open_store};
-use crate::listening;
+use crate::health::checks;
+use crate::kernel::neighbours::kernel::Netlink;
+use crate::kernel::probe_addresses::ProbeAddresses;
 use crate::live::{Live, Shared};
-use crate::neighbours::kernel::Netlink;
-use crate::parting::Parting;
-use crate::private_link;
-use crate::probe_addresses::ProbeAddresses;
+use crate::plane::region::RegionPlane;
 use crate::reconcile::{Reconcile, wake};
-use crate::report::StoreStatus;
+use crate::routing::{self, Broken, Farewell};
 use crate::sources;
+use crate::sources::desired::{Store, open_store};
 use crate::sources::file::{ConfigFile, Files, watch};
-use crate::targets::region::RegionPlane;
+use crate::start::parting::Parting;
 
 /// Why slowpath can't start.
 #[derive(Debug, thiserror::Error)]
@@ -183,8 +185,8 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
         let checker_ended = checks::start(&config, &live, checked)
             .map_err(system("starting the health checker"))?;
         let farewell =
-            announcing::start(&live, &api.store, came_back).map_err(system("starting BGP"))?;
-        let api = Api { documents: announcing::documents(&live).into(), ..api };
+            routing::start(&live, &api.store, came_back).map_err(system("starting BGP"))?;
+        let api = Api { documents: routing::documents(&live).into(), ..api };
         let ends = [loop_ended, checker_ended];
         runtime.block_on(serve(&config, &live, (socket, api), farewell, ends))
     });

@@ -24,7 +24,7 @@ use packet::icmp;
 use packet::ip::{Ip, L4};
 use packet::window::Window;
 use planes::memory::Memory;
-use slowpath::neighbours::Resolved;
+use slowpath::kernel::neighbours::Resolved;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use tables::counters::{LcorePage, ServiceCounter, VerdictCounter};

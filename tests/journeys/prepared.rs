@@ -23,7 +23,7 @@ use nearly::seeds;
 use packet::addr::Addr;
 use planes::loaded::Loaded;
 use planes::memory::Memory;
-use slowpath::neighbours::Resolved;
+use slowpath::kernel::neighbours::Resolved;
 use std::sync::atomic::Ordering;
 use tables::next_hop::NextHop;
 use tables::record::{Local, Settings};

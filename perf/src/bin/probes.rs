@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use config::checked::Prefix;
 use listeners::{Reserved, Slots};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use slowpath::control::listening::HEALTH;
 use slowpath::health::{Able, serve_http};
-use slowpath::listening::HEALTH;
 use socket2::{Domain, Socket, Type};
 
 const ROUNDS: usize = 5;

@@ -10,7 +10,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use slowpath::report::Failure;
+use slowpath::control::report::Failure;
 
 /// How long an answer may take; a trace says so itself with its own time.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use api::Problem;
 use clap::Subcommand;
 use serde_json::{Value, json};
-use slowpath::report::{FlowPage, ServiceReport};
+use slowpath::control::report::{FlowPage, ServiceReport};
 use state::name::Name;
 use state::object::{API, Kind, Object, Spec};
 

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use clouds::report::{Carried, Ends, Report};
 use serde::Serialize;
-use slowpath::report::Status;
+use slowpath::control::report::Status;
 
 use super::ask::get;
 use super::draw::{Table, count};

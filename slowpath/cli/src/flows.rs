@@ -11,7 +11,7 @@ use super::ask::{self, AskError, escaped, get};
 use super::options::{Output, With};
 use super::output::{print_next, put};
 use super::show;
-use slowpath::report::{Failure, FlowPage, TraceLine};
+use slowpath::control::report::{Failure, FlowPage, TraceLine};
 
 /// Which flows, and how many.
 #[derive(Args)]

@@ -36,7 +36,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use ask::get;
 use options::With;
 use output::print;
-use slowpath::report::{DropReport, ServiceReport, Status};
+use slowpath::control::report::{DropReport, ServiceReport, Status};
 use slowpath::sources::CONFIG;
 
 /// Where slowpath listens when nobody says.

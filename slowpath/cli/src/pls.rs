@@ -8,7 +8,7 @@ use private_link::object::{Connection, Truth};
 use private_link::time::Time;
 use private_link::told::{COLUMNS, Row, age};
 use serde_json::{Value, json};
-use slowpath::private_link::Shown;
+use slowpath::cloud::private_link::Shown;
 use state::object::API;
 
 use super::ask::{self, Request, escaped, get};

@@ -1,8 +1,10 @@
 //! The documents of the live system as text for people.
 
 use super::draw::{Table, bytes, count, span};
-use slowpath::counted::OTHERS;
-use slowpath::report::{DropReport, FlowPage, Frontends, ServiceReport, Status, TraceLine};
+use slowpath::control::report::{
+    DropReport, FlowPage, Frontends, ServiceReport, Status, TraceLine,
+};
+use slowpath::metrics::counted::OTHERS;
 
 /// `weir status`.
 pub fn status(status: &Status) -> String {

@@ -1,7 +1,7 @@
 //! What people see: golden output of each view.
 
 use super::*;
-use slowpath::report::*;
+use slowpath::control::report::*;
 use std::time::{Duration, Instant};
 
 fn a_status() -> Status {

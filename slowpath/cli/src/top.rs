@@ -11,8 +11,8 @@ use super::ask::get;
 use super::draw::{Table, count, span};
 use super::options::{Output, With};
 use super::output::{print_next, put};
-use slowpath::counted::OTHERS;
-use slowpath::report::{DropReport, ServiceReport, Status};
+use slowpath::control::report::{DropReport, ServiceReport, Status};
+use slowpath::metrics::counted::OTHERS;
 use state::words::address_port;
 
 /// One look at the live system.

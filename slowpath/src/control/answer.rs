@@ -4,7 +4,7 @@ use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
-use crate::report::Failure;
+use crate::control::report::Failure;
 
 pub(crate) fn refuse(code: StatusCode, error: String) -> Response {
     (code, Json(Failure { error })).into_response()

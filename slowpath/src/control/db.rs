@@ -149,7 +149,7 @@ impl Look {
                 let wanted = live.wanted();
                 table.rows(&wanted.tables, &wanted.appliance)
             }
-            Look::Health => crate::report::health(&live.status()),
+            Look::Health => crate::control::report::health(&live.status()),
         };
         rows.retain(|row| filter.selects(key(self, row)));
         rows

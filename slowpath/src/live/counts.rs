@@ -7,7 +7,7 @@ use state::tables::Tables;
 use state::words::service_of;
 use tables::set::TableSet;
 
-use crate::report::Frontends;
+use crate::control::report::Frontends;
 
 /// How many services there are: one may be several of the region's.
 pub(super) fn services(set: &TableSet<'_>) -> usize {

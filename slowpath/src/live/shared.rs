@@ -17,13 +17,13 @@ use state::tables::Tables;
 use tokio::sync::watch;
 
 use super::wanted::Wanted;
-use crate::checks::Checks;
-use crate::followed::{Ends, Followed};
+use crate::cloud::followed::{Ends, Followed};
+use crate::control::report::{Status, StoreStatus};
+use crate::control::trace::TraceRequest;
 use crate::health::Able;
-use crate::heartbeat::Heartbeat;
-use crate::published::Published;
-use crate::report::{Status, StoreStatus};
-use crate::trace::TraceRequest;
+use crate::health::checks::Checks;
+use crate::health::heartbeat::Heartbeat;
+use crate::plane::published::Published;
 
 /// Whether a trace runs. There is one at a time: the lcores follow one filter.
 #[derive(Default)]

@@ -9,7 +9,7 @@ use state::object::Objects;
 use state::tables::Tables;
 use tables::region::Region;
 
-use crate::targets::region::dump;
+use crate::plane::region::dump;
 
 /// What there shall be, as the sources said last.
 #[derive(Clone, Debug, Default)]

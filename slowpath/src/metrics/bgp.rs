@@ -9,7 +9,7 @@ use prometheus_client::encoding::NoLabelSet;
 use prometheus_client::metrics::MetricType;
 
 use super::family::Family;
-use crate::announcing::Desk;
+use crate::routing::Desk;
 
 /// A neighbor, with what its metrics are labelled.
 struct Neighbor {

@@ -5,7 +5,7 @@ use std::fmt;
 use ::listeners::{Counts, Timeout};
 
 use super::family::Family;
-use crate::listening::Listening;
+use crate::control::listening::Listening;
 
 /// All of them.
 pub(super) fn encode(listening: &Listening, family: &mut Family<'_, '_>) -> fmt::Result {

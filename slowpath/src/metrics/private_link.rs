@@ -6,7 +6,7 @@ use private_link::run::Objects;
 use private_link::told::Numbers;
 
 use super::family::Family;
-use crate::private_link::Desk;
+use crate::cloud::private_link::Desk;
 
 /// What Azure calls the states of connections.
 const STATES: [&str; 4] = ["Pending", "Approved", "Rejected", "Disconnected"];

@@ -10,7 +10,7 @@ use state::reconcile::Now;
 use state::writer::Writer;
 
 use super::Reconcile;
-use crate::probe_addresses::ProbeAddresses;
+use crate::kernel::probe_addresses::ProbeAddresses;
 
 /// What is taken in one step; the rest waits for the next.
 const AT_ONCE: usize = 4096;

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use config::checked::Config;
 
-use crate::followed::Followed;
-use crate::report::FileStatus;
+use crate::cloud::followed::Followed;
+use crate::control::report::FileStatus;
 use crate::sources::List;
 
 /// What was read and is not said yet.

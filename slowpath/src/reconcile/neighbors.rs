@@ -7,7 +7,7 @@ use announce::select::heard;
 use tables::record::NEIGHBORS;
 
 use super::Reconcile;
-use crate::desired::precedence;
+use crate::sources::desired::precedence;
 
 impl Reconcile<'_> {
     /// Has the plane take the neighbors of the policies that select this appliance, at its next

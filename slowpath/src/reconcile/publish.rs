@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::Reconcile;
-use crate::desired::precedence;
 use crate::live::{Published, Wanted};
+use crate::sources::desired::precedence;
 
 impl Reconcile<'_> {
     /// Tells those who answer questions what is asked now.

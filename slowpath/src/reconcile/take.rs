@@ -15,8 +15,8 @@ use state::sources::removals::Permit;
 use super::configured::Waiting;
 use super::keeping::{Keeping, Next, Trial};
 use super::{Reconcile, TIMES};
-use crate::desired::appliance;
 use crate::sources;
+use crate::sources::desired::appliance;
 
 /// When a disk that doesn't take changes is asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(5);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use crate::health::Able;
-use crate::neighbours::kernel::{Link, Neighbour, News, Route};
+use crate::kernel::neighbours::kernel::{Link, Neighbour, News, Route};
 use crate::sources::file::{ConfigFile, Reader, watch};
 use packet::flow::FlowKey;
 use state::frontend::Progress;
@@ -105,7 +105,7 @@ impl<'r> FakeLcore<'r> {
 
 /// A store that keeps nothing.
 fn nowhere() -> Arc<Store> {
-    Arc::new(crate::desired::open_store(None).unwrap())
+    Arc::new(crate::sources::desired::open_store(None).unwrap())
 }
 
 /// A region, a services file, a clock.

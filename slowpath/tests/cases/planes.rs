@@ -8,7 +8,7 @@ use std::time::Instant;
 use config::checked::Config;
 use hugepages::Unreadable;
 use map_plane::{FaultyMaps, MapPlane, MemoryMaps, Options, Sizes};
-use slowpath::targets::region::RegionPlane;
+use slowpath::plane::region::RegionPlane;
 use state::appliance::Appliance;
 use state::plane::Plane;
 use tables::region::{Claim, Place, Region, Role};

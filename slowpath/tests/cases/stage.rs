@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use config::checked::ArmName;
 use config::yaml::Documents;
 use serde_json::{Value, json};
-use slowpath::desired;
+use slowpath::sources::desired;
 use state::address::Address;
 use state::appliance::Appliance;
 use state::dump::{self, Form};

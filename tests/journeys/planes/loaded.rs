@@ -3,9 +3,9 @@
 
 use config::Config;
 use fastpath::lcore::{Lcore, Place};
-use slowpath::desired::{Desired, appliance, open_store};
-use slowpath::neighbours::Resolved;
-use slowpath::targets::region::RegionPlane;
+use slowpath::kernel::neighbours::Resolved;
+use slowpath::plane::region::RegionPlane;
+use slowpath::sources::desired::{Desired, appliance, open_store};
 use state::name::Source;
 use state::reconcile::{Now, Reconciler, Settings};
 use std::collections::BTreeMap;

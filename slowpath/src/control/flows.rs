@@ -1,0 +1,265 @@
+//! Live flows, read from the flow table in the region, and the filter of `weir flows` and
+//! `weir trace`.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+
+use packet::addr::Addr;
+use tables::command::TraceFilter;
+use tables::flow::{Flows, NO_TUNNEL, PATH_RETURN, Snapshot, TcpState};
+use tables::record::Mode;
+use tables::region::Region;
+
+use crate::control::report::{FlowPage, FlowReport};
+use crate::live::{Live, Published};
+use state::words::{address_port, protocol_text};
+
+/// One end: an address, and a port when one was given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct End {
+    /// The address.
+    pub addr: Addr,
+    /// The port; none for any.
+    pub port: Option<u16>,
+}
+
+impl End {
+    /// Reads `ADDRESS`, `ADDRESS:PORT` or `[ADDRESS]:PORT`.
+    fn read(what: &str, text: &str) -> Result<End, String> {
+        if let Ok(addr) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
+            return Ok(End { addr: addr.into(), port: None });
+        }
+        match text.parse::<SocketAddr>() {
+            Ok(both) => Ok(End { addr: both.ip().into(), port: Some(both.port()) }),
+            Err(_) => Err(format!(
+                "--{what} {text}: give ADDRESS, ADDRESS:PORT or [ADDRESS]:PORT, like 192.0.2.1:80"
+            )),
+        }
+    }
+
+    /// True when `addr` and `port` are this end.
+    pub fn is(&self, addr: Addr, port: u16) -> bool {
+        self.addr == addr && self.port.is_none_or(|wanted| wanted == port)
+    }
+}
+
+/// Conditions that must all hold.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct FlowFilter {
+    /// Who began the flow.
+    pub client: Option<End>,
+    /// What it was addressed to.
+    pub frontend: Option<End>,
+    /// Who serves it.
+    pub backend: Option<End>,
+    /// Name of its service.
+    pub service: Option<String>,
+    /// IP protocol.
+    pub protocol: Option<u8>,
+}
+
+impl FlowFilter {
+    /// Reads the conditions as people write them.
+    pub fn new(
+        client: Option<&str>,
+        frontend: Option<&str>,
+        backend: Option<&str>,
+        service: Option<&str>,
+        protocol: Option<&str>,
+    ) -> Result<FlowFilter, String> {
+        let end = |what, text: Option<&str>| text.map(|text| End::read(what, text)).transpose();
+        Ok(FlowFilter {
+            client: end("client", client)?,
+            frontend: end("frontend", frontend)?,
+            backend: end("backend", backend)?,
+            service: service.map(str::to_owned),
+            protocol: protocol.map(read_protocol).transpose()?,
+        })
+    }
+}
+
+fn read_protocol(text: &str) -> Result<u8, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "tcp" => Ok(6),
+        "udp" => Ok(17),
+        "icmp" => Ok(1),
+        "icmpv6" => Ok(58),
+        number => number.parse().map_err(|_| {
+            format!("--protocol {text}: give tcp, udp, icmp, icmpv6 or a number up to 255")
+        }),
+    }
+}
+
+/// Names of what flows refer to by id.
+struct Names<'a> {
+    services: HashMap<u32, &'a str>,
+    tunnels: HashMap<u32, &'a str>,
+}
+
+impl<'a> Names<'a> {
+    fn new(published: &'a Published, region: &Region) -> Names<'a> {
+        let known = published.services(region).iter();
+        let services =
+            known.flat_map(|one| one.ids.iter().map(|id| (*id, one.service.name.as_str())));
+        let tunnels = published.tunnels.iter().map(|(id, name)| (*id, name.as_str()));
+        Names { services: services.collect(), tunnels: tunnels.collect() }
+    }
+
+    fn service(&self, flow: &Snapshot) -> &'a str {
+        match flow.forward.mode {
+            PATH_RETURN => "",
+            _ => self.services.get(&flow.forward.service).copied().unwrap_or("(removed)"),
+        }
+    }
+}
+
+impl FlowFilter {
+    fn takes(&self, flow: &Snapshot, names: &Names<'_>) -> bool {
+        let is =
+            |end: &Option<End>, (addr, port): (Addr, u16)| end.is_none_or(|end| end.is(addr, port));
+        let forward = &flow.forward;
+        is(&self.client, flow.front.end(flow.initiator))
+            && is(&self.frontend, flow.front.end(flow.initiator.other()))
+            && is(&self.backend, (forward.backend_addr, forward.backend_port))
+            && self.protocol.is_none_or(|wanted| wanted == forward.proto)
+            && self.service.as_deref().is_none_or(|wanted| wanted == names.service(flow))
+    }
+
+    /// The filter that lcores follow packets by, for `count` packets from the client's side. One
+    /// that names service or backend only means the live flow of it that was seen last.
+    pub fn for_lcores(&self, live: &Live, count: u32) -> Result<TraceFilter, String> {
+        let ends = |client: Option<End>, frontend: Option<End>| TraceFilter {
+            src: client.map(|end| end.addr),
+            sport: client.and_then(|end| end.port),
+            dst: frontend.map(|end| end.addr),
+            dport: frontend.and_then(|end| end.port),
+            proto: self.protocol,
+            count,
+        };
+        if self.service.is_none() && self.backend.is_none() {
+            return Ok(ends(self.client, self.frontend));
+        }
+        let published = live.published();
+        let names = Names::new(&published, live.region);
+        let flows = Flows::new(live.region);
+        let all = (0..flows.capacity()).filter_map(|path| flows.snapshot(path));
+        let newest = all.filter(|flow| self.takes(flow, &names)).max_by_key(|f| f.last_seen_s);
+        let flow = newest.ok_or("no live flow fits; `weir flows` shows those that there are")?;
+        let end = |(addr, port)| Some(End { addr, port: Some(port) });
+        let filter =
+            ends(end(flow.front.end(flow.initiator)), end(flow.front.end(flow.initiator.other())));
+        Ok(TraceFilter { proto: Some(flow.forward.proto), ..filter })
+    }
+}
+
+impl Live {
+    /// `GET /flows`: up to `limit` flows that the filter takes, from path `from` on.
+    pub fn flows(&self, filter: &FlowFilter, from: u32, limit: u32) -> FlowPage {
+        let published = self.published();
+        let names = Names::new(&published, self.region);
+        let flows = Flows::new(self.region);
+        let now_s = self.region.now_s();
+        let mut page = FlowPage { total: self.flows_in_use(), ..FlowPage::default() };
+        for path in from..flows.capacity() {
+            let Some(flow) = flows.snapshot(path).filter(|flow| filter.takes(flow, &names)) else {
+                continue;
+            };
+            if page.flows.len() as u32 == limit {
+                page.next = Some(path);
+                break;
+            }
+            page.flows.push(report(path, &flow, &names, now_s));
+        }
+        page
+    }
+}
+
+fn report(path: u32, flow: &Snapshot, names: &Names<'_>, now_s: u32) -> FlowReport {
+    let forward = &flow.forward;
+    let pair = |(addr, port): (Addr, u16)| match addr {
+        Addr::UNSPECIFIED => String::new(),
+        addr => address_port(&addr.to_string(), port),
+    };
+    let tunnel = flow.gateway.tunnel;
+    let gateway = names.tunnels.get(&u32::from(tunnel)).map_or_else(
+        || if tunnel == NO_TUNNEL { String::new() } else { format!("tunnel {tunnel}") },
+        |name| (*name).to_owned(),
+    );
+    FlowReport {
+        path,
+        kind: kind(forward.mode).to_owned(),
+        protocol: protocol_text(forward.proto),
+        client: pair(flow.front.end(flow.initiator)),
+        frontend: pair(flow.front.end(flow.initiator.other())),
+        service: names.service(flow).to_owned(),
+        backend: pair((forward.backend_addr, forward.backend_port)),
+        source: pair((*forward.nat_addr(), forward.nat_port)),
+        node: if gateway.is_empty() { String::new() } else { flow.gateway.node.to_string() },
+        gateway,
+        state: flow.tcp.map_or("", state).to_owned(),
+        idle_s: now_s.saturating_sub(flow.last_seen_s),
+    }
+}
+
+fn kind(mode: u8) -> &'static str {
+    const NAT: u8 = Mode::Nat as u8;
+    const TUNNEL: u8 = Mode::Tunnel as u8;
+    const DSR: u8 = Mode::Dsr as u8;
+    match mode {
+        PATH_RETURN => "return",
+        NAT => "nat",
+        TUNNEL => "tunnel",
+        DSR => "dsr",
+        _ => "?",
+    }
+}
+
+fn state(tcp: TcpState) -> &'static str {
+    match tcp {
+        TcpState::Embryonic => "embryonic",
+        TcpState::Established => "established",
+        TcpState::Closing => "closing",
+        TcpState::Closed => "closed",
+        TcpState::Reset => "reset",
+        TcpState::Reopened => "reopened",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addr(text: &str) -> Addr {
+        text.parse::<IpAddr>().unwrap().into()
+    }
+
+    #[test]
+    fn ends_are_read_in_all_the_ways_that_people_write_them() {
+        let read = |text| End::read("client", text).unwrap();
+        assert_eq!(read("192.0.2.1"), End { addr: addr("192.0.2.1"), port: None });
+        assert_eq!(read("192.0.2.1:80"), End { addr: addr("192.0.2.1"), port: Some(80) });
+        assert_eq!(read("2001:db8::1"), End { addr: addr("2001:db8::1"), port: None });
+        assert_eq!(read("[2001:db8::1]"), read("2001:db8::1"));
+        assert_eq!(read("[2001:db8::1]:80").port, Some(80));
+        for wrong in ["", "web", "192.0.2.1:", "192.0.2.1:70000", "1.2.3:4"] {
+            let error = End::read("client", wrong).unwrap_err();
+            assert!(error.contains("--client") && error.contains("ADDRESS:PORT"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_end_without_a_port_matches_all_ports() {
+        let any = End::read("client", "192.0.2.1").unwrap();
+        let one = End::read("client", "192.0.2.1:80").unwrap();
+        assert!(any.is(addr("192.0.2.1"), 443) && !any.is(addr("192.0.2.2"), 443));
+        assert!(one.is(addr("192.0.2.1"), 80) && !one.is(addr("192.0.2.1"), 443));
+    }
+
+    #[test]
+    fn protocols_have_names_and_numbers() {
+        let protocol = |text| FlowFilter::new(None, None, None, None, Some(text));
+        assert_eq!(protocol("TCP").unwrap().protocol, Some(6));
+        assert_eq!(protocol("47").unwrap().protocol, Some(47));
+        assert!(protocol("300").unwrap_err().contains("--protocol 300"));
+    }
+}

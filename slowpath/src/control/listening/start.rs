@@ -1,0 +1,66 @@
+//! Starts every listener.
+
+use std::sync::Arc;
+
+use api::{Api, serve::Listening as ApiListening};
+use config::checked::Config;
+use tokio::net::UnixListener;
+use tokio::task::JoinSet;
+
+use crate::cloud::private_link;
+use crate::control;
+use crate::health;
+use crate::live::Live;
+use crate::metrics;
+
+/// Starts every listener. Each is retried for itself where it can't listen; none of them ends.
+pub fn start<E: Send + 'static>(
+    tasks: &mut JoinSet<Result<(), E>>,
+    config: &Config,
+    live: &Arc<Live>,
+    (socket, api, links): (UnixListener, Api, private_link::Desk),
+) {
+    let listening = live.listening();
+    for (addr, slots) in &listening.health {
+        let (addr, slots, of_health) = (*addr, Arc::clone(slots), Arc::clone(live));
+        let conditions = Arc::clone(&listening.conditions);
+        tasks.spawn(async move {
+            let listener = conditions.listen("health.listen", addr).await;
+            health::serve_http(listener, slots, move || of_health.able()).await;
+            Ok(())
+        });
+    }
+    for (addr, slots) in &listening.health_tcp {
+        let (addr, slots, able) = (*addr, Arc::clone(slots), live.watch_able());
+        let conditions = Arc::clone(&listening.conditions);
+        tasks.spawn(async move {
+            health::serve_tcp((&conditions, "health.tcp"), addr, slots, able).await;
+            Ok(())
+        });
+    }
+    let (addr, of_metrics) = (config.metrics.listen, Arc::clone(live));
+    let (conditions, slots) = (Arc::clone(&listening.conditions), Arc::clone(&listening.metrics));
+    tasks.spawn(async move {
+        let listener = conditions.listen("metrics.listen", addr).await;
+        metrics::serve(listener, slots, of_metrics).await;
+        Ok(())
+    });
+    let settings = config.api.iter();
+    for (settings, addr) in settings.flat_map(|all| all.listen.iter().map(move |a| (all, *a))) {
+        let with = ApiListening {
+            slots: Arc::clone(&listening.api),
+            conditions: Arc::clone(&listening.conditions),
+            attempts: Arc::clone(&listening.attempts),
+        };
+        let (settings, api) = (settings.clone(), api.clone());
+        tasks.spawn(async move {
+            api::serve::serve(settings, addr, with, api).await;
+            Ok(())
+        });
+    }
+    let (slots, of_control) = (Arc::clone(&listening.control), Arc::clone(live));
+    tasks.spawn(async move {
+        control::serve(socket, slots, of_control, api, links).await;
+        Ok(())
+    });
+}

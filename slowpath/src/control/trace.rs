@@ -1,0 +1,161 @@
+//! One trace at a time: the lcores are asked to report some packets, and their events become lines.
+
+mod request;
+
+pub use request::TraceRequest;
+
+use std::collections::HashSet;
+use std::time::Instant;
+
+use tables::command::{Command, Decision, Seen, Stage, TraceFilter, Way};
+use tables::record::NONE;
+use tokio::sync::mpsc;
+
+use crate::control::report::TraceLine;
+use crate::plane::published::KnownService;
+use state::words::ARMS;
+use state::words::address_port;
+
+struct Running {
+    lines: mpsc::Sender<TraceLine>,
+    until: Instant,
+    wanted: usize,
+    through: HashSet<(u32, u32)>,
+}
+
+/// The trace that runs, if one does.
+#[derive(Default)]
+pub struct Tracer {
+    running: Option<Running>,
+}
+
+impl Tracer {
+    /// Begins; the command is for all lcores.
+    pub fn begin(&mut self, request: TraceRequest, now: Instant) -> Command {
+        self.running = Some(Running {
+            lines: request.lines,
+            until: now + request.lasts,
+            wanted: request.filter.count as usize,
+            through: HashSet::new(),
+        });
+        Command::Trace(request.filter)
+    }
+
+    /// An lcore reports a stage of a packet.
+    pub fn stage(
+        &mut self,
+        lcore: u32,
+        packet: u32,
+        stage: u8,
+        words: [u64; 5],
+        known: &[KnownService],
+    ) {
+        let Some(running) = &mut self.running else { return };
+        let seen = Seen::read(words);
+        // Packets beyond those asked for: another lcore counts for itself.
+        let this = (lcore, packet);
+        if running.through.len() >= running.wanted || running.through.contains(&this) {
+            return;
+        }
+        let stage = Stage::from_u8(stage).ok_or(stage);
+        let name = stage.map_or_else(|number| number.to_string(), |stage| stage.name().into());
+        let last = stage.is_ok_and(|stage| stage == Stage::LAST)
+            || stage.is_err()
+            || seen.decision() == Some(Decision::Drop);
+        let said = said(&seen, stage.unwrap_or(Stage::LAST), known);
+        let line = TraceLine { lcore, packet, stage: name, said, last };
+        // A reader that is too slow loses lines, the loop does not wait.
+        let _ = running.lines.try_send(line);
+        if last {
+            running.through.insert(this);
+        }
+    }
+
+    /// Ends the trace when it is through, over time, or nobody listens any more. The command, for
+    /// all lcores, ends it there.
+    pub fn ended(&mut self, now: Instant) -> Option<Command> {
+        let running = self.running.as_ref()?;
+        let over = now >= running.until
+            || running.through.len() >= running.wanted
+            || running.lines.is_closed();
+        if !over {
+            return None;
+        }
+        self.running = None;
+        Some(Command::Trace(TraceFilter { count: 0, ..TraceFilter::default() }))
+    }
+}
+
+/// What is new of a packet after `stage`, for people.
+fn said(seen: &Seen, stage: Stage, known: &[KnownService]) -> String {
+    if seen.decision() == Some(Decision::Drop) {
+        return seen.reason().map_or_else(
+            || format!("dropped for reason {}", seen.reason),
+            |reason| format!("dropped as {}: {}", reason.name(), reason.help()),
+        );
+    }
+    match stage {
+        Stage::Parse => format!("came in by {}", arm(seen.arm)),
+        Stage::Decap => {
+            let (bytes, from, to) = (seen.bytes, seen.sport, seen.dport);
+            let scope = match seen.scope {
+                0 => "plain".to_owned(),
+                scope => format!("in a tunnel, scope {scope}"),
+            };
+            format!("{scope}, {bytes} bytes of IP, port {from} to {to}")
+        }
+        Stage::Classify if seen.hash == 0 => "no flow key".to_owned(),
+        Stage::Classify if seen.service == NONE => format!("flow key with hash {:016x}", seen.hash),
+        Stage::Classify => format!("{}, hash {:016x}", service(seen.service, known), seen.hash),
+        Stage::Track if seen.known => format!("known flow: {}", backend(seen.backend, known)),
+        Stage::Track => "no flow yet".to_owned(),
+        Stage::Select => {
+            format!("{} for {}", backend(seen.backend, known), service(seen.service, known))
+        }
+        Stage::Encap => format!("{}, {}", decision(seen), way(seen)),
+    }
+}
+
+fn decision(seen: &Seen) -> String {
+    let name = seen.decision().map(|decision| decision.name().to_owned());
+    name.unwrap_or_else(|| format!("verdict {}", seen.decision))
+}
+
+fn way(seen: &Seen) -> String {
+    match Way::from_u8(seen.way) {
+        Some(way @ (Way::Port | Way::Kernel)) => format!("{} {}", way.name(), arm(seen.exit_arm)),
+        Some(Way::Nowhere) | None => Way::Nowhere.name().to_owned(),
+    }
+}
+
+fn service(id: u32, known: &[KnownService]) -> String {
+    if id == NONE {
+        return "no service".to_owned();
+    }
+    let found = known.iter().find(|service| service.ids.contains(&id));
+    found.map_or_else(
+        || format!("service {id}"),
+        |service| format!("service {}", service.service.name),
+    )
+}
+
+fn backend(id: u32, known: &[KnownService]) -> String {
+    if id == NONE {
+        return "no backend".to_owned();
+    }
+    let mut found = known.iter().flat_map(|s| &s.backends).filter(|(_, known)| *known == id);
+    found.next().map_or_else(
+        || format!("backend {id}"),
+        |(b, _)| {
+            let endpoint = &b.endpoint;
+            format!("backend {}", address_port(&endpoint.addr.to_string(), endpoint.port))
+        },
+    )
+}
+
+fn arm(number: u8) -> &'static str {
+    ARMS.get(usize::from(number)).copied().unwrap_or("an unknown arm")
+}
+
+#[cfg(test)]
+mod tests;

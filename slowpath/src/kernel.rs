@@ -1,0 +1,6 @@
+//! What slowpath reads and sets in the kernel: next hops, addresses for probes, routing rules.
+
+pub mod neighbours;
+pub(crate) mod privileges;
+pub mod probe_addresses;
+pub mod proxy_rules;

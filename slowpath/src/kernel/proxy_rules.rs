@@ -1,0 +1,334 @@
+//! With XDP: what a proxy on this machine answers is led into the programs, by rules of the
+//! kernel's routing.
+//!
+//! The kernel would send it by the NIC, past the programs. One rule for each address of an arm,
+//! each protocol and each proxy's port has it routed by the arm's table ([`ROUTES`]), which leads
+//! into them. The rules that are there are all the memory: they are compared with what is wanted,
+//! so that a restarted slowpath finds them, and one that somebody took off comes back.
+//!
+//! A rule knows addresses and ports: what the kernel itself says about such packets by ICMP goes by
+//! the NIC, and so does what a UDP proxy sends without naming its own address.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use config::checked::{Config, Plane, ROUTES, RULES_OF_PROXIES};
+use netlink_packet_route::route::RouteProtocol;
+use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage, RulePortRange};
+use netlink_packet_route::{AddressFamily, IpProtocol, RouteNetlinkMessage};
+use state::tables::Tables;
+
+use crate::kernel::neighbours::kernel::Keeper;
+
+/// Their place among rules: before those of the system (32,766 is its main table's).
+const PRIORITY: u32 = 6082;
+/// How often rules are looked at although no service changed.
+const AGAIN: Duration = Duration::from_secs(10);
+/// How long a rule stays that no service wants: flows that the proxy has stay with it.
+const STAYS: Duration = Duration::from_secs(60 * 60);
+/// Protocols that go to proxies: TCP and UDP.
+const PROTOCOLS: [u8; 2] = [6, 17];
+
+/// Which packets of the kernel's are routed by which table.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Rule {
+    /// Their source.
+    pub from: IpAddr,
+    /// The IP protocol's number.
+    pub protocol: u8,
+    /// Their source port.
+    pub port: u16,
+    /// The table, one of [`ROUTES`].
+    pub table: u32,
+}
+
+/// The kernel's rules, as far as they are ours; the tests have some of their own.
+pub trait Rules {
+    /// Those that are there.
+    fn rules(&mut self) -> io::Result<Vec<Rule>>;
+    /// Adds one, or takes it off.
+    fn set(&mut self, rule: &Rule, there: bool) -> io::Result<()>;
+}
+
+/// The rules for proxies, as services want them.
+pub struct ProxyRules {
+    kernel: Box<dyn Rules + Send>,
+    /// Each arm's interface, table and addresses.
+    arms: Vec<(String, u32, Vec<IpAddr>)>,
+    /// When rules were looked at, and for which tables.
+    looked: Option<(Instant, u64)>,
+    /// Rules that no service wants, and since when.
+    unwanted: BTreeMap<Rule, Instant>,
+    failed: bool,
+}
+
+impl ProxyRules {
+    /// None where the plane needs none.
+    pub fn new(config: &Config) -> Option<ProxyRules> {
+        let kernel = || Box::new(Keeper::default());
+        (config.plane == Plane::Xdp).then(|| ProxyRules::over(config, kernel()))
+    }
+
+    fn over(config: &Config, kernel: Box<dyn Rules + Send>) -> ProxyRules {
+        let arms = config.arms().zip(ROUTES).map(|((_, arm), table)| {
+            let addresses = arm.addresses.iter().map(|interface| interface.addr).collect();
+            (config.kernel_interface(arm), table, addresses)
+        });
+        let arms = arms.collect();
+        ProxyRules { kernel, arms, looked: None, unwanted: BTreeMap::new(), failed: false }
+    }
+
+    /// Looks at the rules where it is time to. What the kernel refuses is tried again.
+    pub fn step(&mut self, tables: &Tables, now: Instant) {
+        let (asked, revision) = (self.looked, tables.revision());
+        if asked.is_some_and(|(at, of)| of == revision && now < at + AGAIN) {
+            return;
+        }
+        self.looked = Some((now, revision));
+        let settled = self.settle(tables, now);
+        match &settled {
+            Err(e) if !self.failed => tracing::error!(
+                "the kernel's routing rules for proxies can't be kept (`ip rule`): {e}; their \
+                 answers leave past the programs"
+            ),
+            Ok(()) if self.failed => tracing::info!("routing rules for proxies are kept again"),
+            _ => {}
+        }
+        self.failed = settled.is_err();
+    }
+
+    fn settle(&mut self, tables: &Tables, now: Instant) -> io::Result<()> {
+        let wanted = self.wanted(tables);
+        let there: BTreeSet<Rule> = self.kernel.rules()?.into_iter().collect();
+        let missing: Vec<Rule> = wanted.difference(&there).copied().collect();
+        for rule in &missing {
+            self.kernel.set(rule, true)?;
+        }
+        for (interface, table, _) in &self.arms {
+            if missing.iter().any(|rule| rule.table == *table) && is_strict(interface) {
+                tracing::warn!(
+                    "the kernel drops what goes to a proxy by {interface}: it expects such \
+                     sources elsewhere; type: sysctl -w net.ipv4.conf.all.rp_filter=0 \
+                     net.ipv4.conf.{interface}.rp_filter=0"
+                );
+            }
+        }
+        self.unwanted.retain(|rule, _| there.contains(rule) && !wanted.contains(rule));
+        for rule in there.difference(&wanted) {
+            let since = *self.unwanted.entry(*rule).or_insert(now);
+            if now >= since + STAYS {
+                self.kernel.set(rule, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn wanted(&self, tables: &Tables) -> BTreeSet<Rule> {
+        let proxies = tables.services().filter_map(|service| service.spec.proxy_redirect.as_ref());
+        let ports: BTreeSet<u16> = proxies.map(|proxy| proxy.port).collect();
+        let mut wanted = BTreeSet::new();
+        for (_, table, addresses) in &self.arms {
+            for from in addresses {
+                let each = |port: &u16| {
+                    PROTOCOLS.map(|protocol| Rule {
+                        from: *from,
+                        protocol,
+                        port: *port,
+                        table: *table,
+                    })
+                };
+                wanted.extend(ports.iter().flat_map(each));
+            }
+        }
+        wanted
+    }
+}
+
+/// Whether the kernel takes an IPv4 packet from an interface only where its answer would leave by
+/// the same. A proxy's answers never do.
+fn is_strict(interface: &str) -> bool {
+    let setting = |of: &str| {
+        let path = format!("/proc/sys/net/ipv4/conf/{of}/rp_filter");
+        std::fs::read_to_string(path).ok()?.trim().parse::<u8>().ok()
+    };
+    setting("all").max(setting(interface)) == Some(1)
+}
+
+impl Rules for Keeper {
+    fn rules(&mut self) -> io::Result<Vec<Rule>> {
+        let message = RouteNetlinkMessage::GetRule(RuleMessage::default());
+        let answers = self.all(message)?;
+        let rule = |answer: &RouteNetlinkMessage| match answer {
+            RouteNetlinkMessage::NewRule(message) => read(message),
+            _ => None,
+        };
+        Ok(answers.iter().filter_map(rule).collect())
+    }
+
+    fn set(&mut self, rule: &Rule, there: bool) -> io::Result<()> {
+        match there {
+            true => self.add(RouteNetlinkMessage::NewRule(message(rule))),
+            false => self.remove(RouteNetlinkMessage::DelRule(message(rule)), libc::ENOENT),
+        }
+    }
+}
+
+fn message(rule: &Rule) -> RuleMessage {
+    let mut message = RuleMessage::default();
+    let (family, len) = match rule.from {
+        IpAddr::V4(_) => (AddressFamily::Inet, 32),
+        IpAddr::V6(_) => (AddressFamily::Inet6, 128),
+    };
+    message.header.family = family;
+    message.header.src_len = len;
+    message.header.action = RuleAction::ToTable;
+    message.attributes = vec![
+        RuleAttribute::Source(rule.from),
+        RuleAttribute::IpProtocol(IpProtocol::from(rule.protocol)),
+        RuleAttribute::SourcePortRange(RulePortRange { start: rule.port, end: rule.port }),
+        RuleAttribute::Table(rule.table),
+        RuleAttribute::Priority(PRIORITY),
+        RuleAttribute::Protocol(RouteProtocol::from(RULES_OF_PROXIES)),
+    ];
+    message
+}
+
+/// A rule, if it is one of ours.
+fn read(message: &RuleMessage) -> Option<Rule> {
+    use RuleAttribute as A;
+    let find = |of: &dyn Fn(&A) -> Option<u32>| message.attributes.iter().find_map(of);
+    let by = find(&|a| if let A::Protocol(by) = a { Some(u8::from(*by).into()) } else { None });
+    by.filter(|by| *by == u32::from(RULES_OF_PROXIES))?;
+    let table = find(&|a| if let A::Table(table) = a { Some(*table) } else { None })?;
+    let port = find(&|a| match a {
+        A::SourcePortRange(ports) => Some(ports.start.into()),
+        _ => None,
+    })?;
+    let protocol = find(&|a| match a {
+        A::IpProtocol(protocol) => Some(u8::from(*protocol).into()),
+        _ => None,
+    })?;
+    let from = message.attributes.iter().find_map(|a| match a {
+        A::Source(from) => Some(*from),
+        _ => None,
+    })?;
+    Some(Rule { from, protocol: protocol as u8, port: port as u16, table })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::SystemTime;
+
+    use parking_lot::Mutex;
+    use state::name::{Name, Source};
+    use state::object::ProxyRedirect;
+    use state::service::Service;
+    use state::writer::Writer;
+
+    use super::*;
+
+    const TEXT: &str = "name = \"t\"\nplane = \"xdp\"\n\
+                        [ingress]\ndevice = \"in0\"\naddress = [\"10.0.1.10/24\", \"fd00::1/64\"]\n\
+                        [egress]\ndevice = \"eg0\"\naddress = [\"10.0.2.10/24\"]\n\
+                        [fastpath]\nlcores = [1]\n";
+
+    /// Rules as a kernel keeps them.
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<(BTreeSet<Rule>, bool)>>);
+
+    impl Rules for Kept {
+        fn rules(&mut self) -> io::Result<Vec<Rule>> {
+            Ok(self.0.lock().0.iter().copied().collect())
+        }
+        fn set(&mut self, rule: &Rule, there: bool) -> io::Result<()> {
+            let mut kept = self.0.lock();
+            if kept.1 {
+                return Err(io::ErrorKind::PermissionDenied.into());
+            }
+            let news = if there { kept.0.insert(*rule) } else { kept.0.remove(rule) };
+            assert!(news, "{rule:?} was asked for twice");
+            Ok(())
+        }
+    }
+
+    impl Kept {
+        fn ports(&self) -> Vec<u16> {
+            let ports: BTreeSet<u16> = self.0.lock().0.iter().map(|rule| rule.port).collect();
+            ports.into_iter().collect()
+        }
+    }
+
+    fn begin(kept: &Kept) -> ProxyRules {
+        ProxyRules::over(&config::from_toml(TEXT).unwrap(), Box::new(kept.clone()))
+    }
+
+    fn say(writer: &Writer, port: Option<u16>) {
+        let mut service = Service::new(Name::new("shop/web").unwrap(), Source::new("file"));
+        service = service
+            .with(|spec| {
+                spec.proxy_redirect =
+                    port.map(|port| Arc::new(ProxyRedirect { port, ports: Vec::new() }))
+            })
+            .unwrap();
+        let mut transaction = writer.begin(SystemTime::UNIX_EPOCH);
+        transaction.upsert_service_and_frontends(service, Vec::new()).unwrap();
+        transaction.commit();
+    }
+
+    #[test]
+    fn rules_come_with_services_and_go_a_while_after_them() {
+        let (kept, writer, mut now) = (Kept::default(), Writer::new(), Instant::now());
+        let mut rules = begin(&kept);
+        say(&writer, Some(9000));
+        rules.step(&writer.tables(), now);
+        let of = |from: &str, protocol, table| Rule {
+            from: from.parse().unwrap(),
+            protocol,
+            port: 9000,
+            table,
+        };
+        let all = PROTOCOLS.map(|protocol| {
+            [
+                of("10.0.1.10", protocol, ROUTES[0]),
+                of("fd00::1", protocol, ROUTES[0]),
+                of("10.0.2.10", protocol, ROUTES[1]),
+            ]
+        });
+        assert_eq!(kept.0.lock().0, all.concat().into_iter().collect());
+        // Another port at once; the one before stays for the flows that the proxy has.
+        say(&writer, Some(9001));
+        rules.step(&writer.tables(), now);
+        assert_eq!(kept.ports(), [9000, 9001]);
+        // A restart finds them, wanted or not.
+        let mut rules = begin(&kept);
+        rules.step(&writer.tables(), now);
+        now += STAYS;
+        rules.step(&writer.tables(), now);
+        assert_eq!(kept.ports(), [9001]);
+        say(&writer, None);
+        rules.step(&writer.tables(), now);
+        rules.step(&writer.tables(), now + STAYS);
+        assert!(kept.ports().is_empty());
+    }
+
+    #[test]
+    fn what_somebody_took_off_or_the_kernel_refused_is_added_again() {
+        let (kept, writer, now) = (Kept::default(), Writer::new(), Instant::now());
+        let mut rules = begin(&kept);
+        kept.0.lock().1 = true;
+        say(&writer, Some(9000));
+        rules.step(&writer.tables(), now);
+        assert!(kept.ports().is_empty() && rules.failed);
+        kept.0.lock().1 = false;
+        rules.step(&writer.tables(), now);
+        assert!(kept.ports().is_empty(), "not at once");
+        rules.step(&writer.tables(), now + AGAIN);
+        assert!(kept.ports() == [9000] && !rules.failed);
+        kept.0.lock().0.clear();
+        rules.step(&writer.tables(), now + 2 * AGAIN);
+        assert_eq!(kept.0.lock().0.len(), 6);
+    }
+}

@@ -1,0 +1,237 @@
+//! Backends that services share: what each service wishes of one, and its leave when none does.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use packet::addr::Addr;
+use tables::flow::Flows;
+use tables::note::Member;
+use tables::record::{self, BackendState, NONE};
+use tables::writer::{Referred, Refusal};
+
+use super::RegionPlane;
+use super::choice::{QUARANTINED, noted, recorded};
+use super::desired::{Key, Need, Wish};
+use super::leaving::DRAIN;
+use crate::plane::path_mtus;
+
+/// How often the flow table is walked for what flows still refer to, while anything waits for it.
+const SWEEP: Duration = Duration::from_secs(1);
+
+impl RegionPlane<'_> {
+    /// The backends of a service as the next generation will see them, with what it wishes of each.
+    pub(super) fn wishes_of(&self, id: u32) -> Vec<(Key, Wish)> {
+        let set = self.writer.prepared();
+        let Some(service) = set.service(id) else { return Vec::new() };
+        let tunnel = service.mode == record::Mode::Tunnel as u8;
+        let wish = |member: Member| {
+            let backend = set.backend(member.backend)?;
+            let failed = member.state & QUARANTINED != 0;
+            let state = recorded(noted(member.state));
+            let own = backend.probe_service == id;
+            let (kind, port, vni) = (service.tunnel, service.tunnel_port, service.vni);
+            let (arm, ipv6) = (backend.arm, !backend.addr.is_v4());
+            let wish = Wish {
+                state: if failed { BackendState::Quarantined } else { state },
+                arm,
+                nat: service.mode == record::Mode::Nat as u8,
+                probe: if own { backend.probe } else { Addr::UNSPECIFIED },
+                need: tunnel.then_some(Need { kind, port, vni, arm, ipv6 }),
+            };
+            Some((Key { addr: backend.addr, port: backend.port }, wish))
+        };
+        set.members(id).filter_map(wish).collect()
+    }
+
+    pub(super) fn remember_wishes<'w>(
+        &mut self,
+        id: u32,
+        wishes: impl IntoIterator<Item = (&'w Key, &'w Wish)>,
+    ) {
+        for (key, wish) in wishes {
+            if let Some(need) = wish.need {
+                let count = self.needs.entry(need).or_insert(0);
+                *count += 1;
+                self.tunnels_changed |= *count == 1;
+            }
+            self.wishes.entry(*key).or_default().push((id, wish.clone()));
+        }
+    }
+
+    pub(super) fn forget_wishes<'w>(&mut self, id: u32, keys: impl IntoIterator<Item = &'w Key>) {
+        for key in keys {
+            let Some(of_backend) = self.wishes.get_mut(key) else { continue };
+            for (_, wish) in of_backend.extract_if(.., |(service, _)| *service == id) {
+                let Some(need) = wish.need else { continue };
+                let left = self.needs.get(&need).copied().unwrap_or(0);
+                match left > 1 {
+                    true => drop(self.needs.insert(need, left - 1)),
+                    false => {
+                        self.needs.remove(&need);
+                        self.tunnels_changed = true;
+                    }
+                }
+            }
+            if of_backend.is_empty() {
+                self.wishes.remove(key);
+            }
+        }
+    }
+
+    /// Makes a backend's record what all services together wish of it, and returns its id.
+    /// Nobody's backend begins to drain, where it exists.
+    pub(super) fn settle_backend(&mut self, key: Key) -> Result<u32, Refusal> {
+        let Some(record) = self.wishes.get(&key).and_then(|wishes| merged(key, wishes)) else {
+            return self.drain(key);
+        };
+        self.draining.remove(&key);
+        let known = self.writer.next_hop_id(&key.addr, record.arm);
+        let next_hop = self.writer.put_next_hop(&key.addr, record.arm)?;
+        if known.is_none() {
+            self.hops_changed = true;
+            path_mtus::forget(self.region, next_hop);
+            self.introduce(next_hop, record.arm, &key.addr);
+        }
+        self.writer.put_backend(&record::Backend { next_hop, ..record })
+    }
+
+    fn drain(&mut self, key: Key) -> Result<u32, Refusal> {
+        let Some(id) = self.writer.backend_id(&key.addr, key.port) else { return Ok(NONE) };
+        let Some(record) = self.writer.prepared().backend(id).copied() else { return Ok(NONE) };
+        if self.writer.committed().backend(id).is_none() {
+            // Nobody has seen it, no flow can have it.
+            self.hops_idle = true;
+            return self.writer.remove_backend(id).map(|()| NONE);
+        }
+        self.draining.entry(key).or_insert(None);
+        // It left the list, which does not say that it is gone: it may be in maintenance, or less
+        // preferred than others by its place. `reclaim` looks.
+        let removed = BackendState::Removed as u8;
+        let state = if record.state == removed { removed } else { BackendState::Terminating as u8 };
+        let (probe, probe_service) = (Addr::UNSPECIFIED, NONE);
+        self.writer.put_backend(&record::Backend { state, probe, probe_service, ..record })
+    }
+
+    /// Lets go of what nobody refers to any more: drained backends, ids, next hops; and says of
+    /// backends that drain whether some source still names them, which `is_named` tells by address
+    /// and port. Commits when that changes the tables. To be called again and again, between
+    /// batches; walks the flow table at most once a second, and only while something waits for it.
+    pub fn reclaim(&mut self, now: Instant, is_named: &dyn Fn(IpAddr, u16) -> bool) {
+        let idle = self.draining.is_empty()
+            && self.leaving.is_empty()
+            && !self.hops_idle
+            && self.writer.retired().next().is_none();
+        let rested = self.swept.is_none_or(|at| now >= at + SWEEP);
+        // Before the first commit there is nothing to reclaim, and no reason for one.
+        if idle || !rested || self.region.generation() == 0 || !self.ready() {
+            return;
+        }
+        self.swept = Some(now);
+        let referred = self.referred();
+        self.writer.reclaim(|what| referred.contains(&what));
+        let marked = self.mark_removed(is_named);
+        if let Err(refusal) = marked.and_then(|()| self.let_drained_go(&referred, now)) {
+            tracing::warn!("what has drained stays for now: {refusal}");
+            self.discard();
+        }
+        self.let_hops_go();
+    }
+
+    /// What live flows refer to.
+    fn referred(&self) -> HashSet<Referred> {
+        let flows = Flows::new(self.region);
+        let mut referred = HashSet::new();
+        flows.each_backend(|id| {
+            referred.insert(Referred::Backend(id));
+        });
+        for flow in (0..flows.capacity()).filter_map(|path| flows.snapshot(path)) {
+            referred.insert(Referred::Service(flow.forward.service));
+        }
+        referred
+    }
+
+    /// Backends that drain and that no source names are removed, the others in maintenance or not
+    /// preferred: only flows of the former are as those of failed backends.
+    fn mark_removed(&mut self, is_named: &dyn Fn(IpAddr, u16) -> bool) -> Result<(), Refusal> {
+        for key in self.draining.keys() {
+            let Some(id) = self.writer.backend_id(&key.addr, key.port) else { continue };
+            let Some(record) = self.writer.prepared().backend(id).copied() else { continue };
+            let state = match is_named(key.addr.into(), key.port) {
+                true => BackendState::Terminating as u8,
+                false => BackendState::Removed as u8,
+            };
+            if record.state != state {
+                self.writer.put_backend(&record::Backend { state, ..record })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn let_drained_go(
+        &mut self,
+        referred: &HashSet<Referred>,
+        now: Instant,
+    ) -> Result<(), Refusal> {
+        let mut gone = Vec::new();
+        for (key, until) in &mut self.draining {
+            let Some(id) = self.writer.backend_id(&key.addr, key.port) else {
+                gone.push((*key, None));
+                continue;
+            };
+            let until = *until.get_or_insert(now + DRAIN);
+            if !referred.contains(&Referred::Backend(id)) || now >= until {
+                gone.push((*key, Some(id)));
+            }
+        }
+        for (key, id) in gone {
+            if let Some(id) = id.filter(|id| self.writer.prepared().backend(*id).is_some()) {
+                self.writer.remove_backend(id)?;
+                tracing::info!("backend {} port {} has left", key.addr, key.port);
+            }
+            self.draining.remove(&key);
+            self.hops_idle = true;
+        }
+        self.let_tunnels_go(now)?;
+        self.writer.commit().map(drop)
+    }
+
+    /// Gives up next hops that no backend refers to; the writer frees them when no lcore sees them.
+    fn let_hops_go(&mut self) {
+        if !self.ready() || !std::mem::take(&mut self.hops_idle) {
+            return;
+        }
+        let set = self.writer.committed();
+        let used: HashSet<u32> = set.backends().map(|(_, b)| b.next_hop).collect();
+        let idle = set.next_hops().map(|(id, ..)| id).filter(|id| !used.contains(id));
+        for id in idle.collect::<Vec<_>>() {
+            self.hops_changed = true;
+            if let Err(refusal) = self.writer.remove_next_hop(id) {
+                tracing::debug!("next hop {id} stays: {refusal}");
+                self.hops_idle = true;
+            }
+        }
+    }
+}
+
+/// One record for the wishes of several services; none when nobody wishes anything. A backend that
+/// one service has active is active; who gets a service's new flows is decided by the service's own
+/// slots in any case.
+fn merged(key: Key, wishes: &[(u32, Wish)]) -> Option<record::Backend> {
+    let (_, first) = wishes.iter().min_by_key(|(service, _)| *service)?;
+    let state = wishes.iter().map(|(_, wish)| wish.state as u8).min()?;
+    let probed = wishes.iter().filter(|(_, wish)| wish.probe != Addr::UNSPECIFIED);
+    let probe = probed.min_by_key(|(service, _)| *service);
+    Some(record::Backend {
+        addr: key.addr,
+        probe: probe.map_or(Addr::UNSPECIFIED, |(_, wish)| wish.probe),
+        incarnation: 0,
+        next_hop: NONE,
+        nat_ports: if wishes.iter().any(|(_, wish)| wish.nat) { 0 } else { NONE },
+        probe_service: probe.map_or(NONE, |(service, _)| *service),
+        port: key.port,
+        state,
+        arm: first.arm,
+        pad: 0,
+    })
+}

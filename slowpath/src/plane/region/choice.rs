@@ -1,0 +1,223 @@
+//! What a frontend asks of the region: where packets find it, and a service there that chooses.
+//!
+//! The region's service is a policy and a choice of backends. All frontends of a service whose
+//! choice is the same share one; what a choice depends on is in its name, so that a restarted
+//! slowpath finds it again. Values that may change while clients stay with backends are not in the
+//! name: affinity is keyed by the service of the region, so another one would forget all clients.
+
+use config::services::Mode;
+use packet::addr::Addr;
+use state::appliance::Appliance;
+use state::backend::{Instance, State};
+use state::dump::Flags;
+use state::frontend::Frontend;
+use state::object::FrontendSpec;
+use state::plane::Wanted;
+use state::select::{PolicyScope, policy_scope, unreachable};
+use state::words::protocol_text;
+use tables::checksum::checksum;
+use tables::record::{self, BackendState, FrontendKey, NAME_BYTES, Prefix};
+
+use super::desired::{Key, Need, Wish};
+use crate::plane::compile;
+
+/// [`tables::writer::Writer::put_noted_frontend`]: a copy of a wildcard at an address of ours. The
+/// bits below it are the [`Flags`].
+pub(super) const COPY: u32 = 1 << 16;
+
+/// [`tables::note::Member::state`]: failed its checks for this service. Below it: what its source
+/// says of it.
+pub(super) const QUARANTINED: u8 = 0x80;
+
+/// A backend as one service asks for it.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Asked {
+    pub(super) key: Key,
+    pub(super) wish: Wish,
+    pub(super) weight: u16,
+    /// A [`State`] and [`QUARANTINED`].
+    pub(super) state: u8,
+    pub(super) protocol: u8,
+}
+
+/// A service of the region as a frontend asks for it.
+pub(super) struct Choice {
+    pub(super) name: String,
+    pub(super) policy: record::Service,
+    /// In the order of slots.
+    pub(super) backends: Vec<Asked>,
+    pub(super) serving: usize,
+    pub(super) table_size: u32,
+    /// Source ranges, and their bounds.
+    pub(super) ranges: Vec<Prefix>,
+    pub(super) bounds: Vec<u32>,
+    /// The same for the same backends, table and ranges.
+    pub(super) made_of: u64,
+}
+
+impl Choice {
+    /// What is wanted, with the appliance's table size for services that don't say.
+    pub(super) fn of(wanted: &Wanted, tables: &config::checked::Tables) -> Choice {
+        let service = &wanted.frontend.service;
+        let table_size = match service.spec.table_size {
+            0 => tables.maglev_size,
+            size => size,
+        };
+        let asked = |instance| Asked::of(instance, &service.spec.mode);
+        let ranges = compile::ranges(service);
+        let mut policy = compile::policy(service);
+        policy.proxy_port = proxy_of(&wanted.frontend).unwrap_or(0);
+        let mut choice = Choice {
+            name: name(&wanted.frontend),
+            policy,
+            backends: wanted.backends.iter().map(|instance| asked(instance)).collect(),
+            serving: wanted.serving.min(wanted.backends.len()),
+            table_size,
+            bounds: compile::bounds(&ranges),
+            ranges,
+            made_of: 0,
+        };
+        choice.made_of = choice.sum(&tables.seed);
+        choice
+    }
+
+    /// Not 0, which is the sum of a service that was never told.
+    fn sum(&self, seed: &[u8; 12]) -> u64 {
+        let policy = &self.policy;
+        let mut bytes = seed.to_vec();
+        bytes.extend_from_slice(&[policy.mode, policy.tunnel]);
+        bytes.extend_from_slice(&policy.tunnel_port.to_le_bytes());
+        bytes.extend_from_slice(&policy.vni.to_le_bytes());
+        bytes.extend_from_slice(&self.table_size.to_le_bytes());
+        bytes.extend_from_slice(&(self.serving as u64).to_le_bytes());
+        for asked in &self.backends {
+            let (key, wish) = (&asked.key, &asked.wish);
+            bytes.extend_from_slice(&key.addr.octets());
+            bytes.extend_from_slice(&key.port.to_le_bytes());
+            bytes.extend_from_slice(&asked.weight.to_le_bytes());
+            bytes.extend_from_slice(&wish.probe.octets());
+            bytes.extend_from_slice(&[asked.state, asked.protocol, wish.arm, u8::from(wish.nat)]);
+        }
+        let random = policy.flags & record::SERVICE_RANDOM != 0;
+        bytes.extend_from_slice(&[u8::from(policy.affinity_s > 0), u8::from(random)]);
+        for range in &self.ranges {
+            bytes.extend_from_slice(&range.addr.octets());
+            bytes.push(range.len);
+        }
+        checksum(0, &bytes) | 1
+    }
+
+    /// Words of the slot arena that it takes beside its table, run by run.
+    pub(super) fn runs(&self) -> [usize; 4] {
+        let stays = self.backends.iter().filter(|asked| self.stays(asked)).count();
+        [2 * self.backends.len(), stays, 5 * self.ranges.len(), self.bounds.len()]
+    }
+
+    /// Whether clients may stay with a backend.
+    pub(super) fn stays(&self, asked: &Asked) -> bool {
+        self.policy.affinity_s > 0 && asked.wish.state == BackendState::Active
+    }
+}
+
+impl Asked {
+    fn of(instance: &Instance, mode: &Mode) -> Asked {
+        let counts = instance.effective();
+        let failed = if counts == State::Quarantined { QUARANTINED } else { 0 };
+        let (addr, arm) = (instance.endpoint.addr, instance.arm as u8);
+        Asked {
+            key: Key { addr: addr.into(), port: instance.endpoint.port },
+            wish: Wish {
+                state: recorded(counts),
+                arm,
+                nat: *mode == Mode::Nat,
+                probe: instance.probe.map_or(Addr::UNSPECIFIED, Addr::from),
+                need: Need::of(mode, arm, addr.is_ipv6()),
+            },
+            weight: instance.weight,
+            state: instance.state as u8 | failed,
+            protocol: instance.endpoint.protocol,
+        }
+    }
+}
+
+/// The state in a backend's record.
+pub(super) fn recorded(state: State) -> BackendState {
+    match state {
+        State::Active => BackendState::Active,
+        State::Terminating | State::TerminatingNotServing => BackendState::Terminating,
+        State::Quarantined => BackendState::Quarantined,
+        State::Maintenance => BackendState::Maintenance,
+    }
+}
+
+/// The state for its number in a [`tables::note::Member`].
+pub(super) fn noted(state: u8) -> State {
+    let all = [
+        State::Active,
+        State::Terminating,
+        State::TerminatingNotServing,
+        State::Quarantined,
+        State::Maintenance,
+    ];
+    all.get(usize::from(state & !QUARANTINED)).copied().unwrap_or_default()
+}
+
+/// The service's name; behind it what this choice depends on, unless it is the plainest: TCP over
+/// IPv4 by the external policy. One that is too long ends in a checksum of all of it.
+fn name(frontend: &Frontend) -> String {
+    let (said, service) = (&frontend.said, frontend.service.name.as_str());
+    let protocol = protocol_text(said.address.protocol);
+    let family = if said.address.is_ipv4() { 4 } else { 6 };
+    let mut choice = format!("{protocol}{family}");
+    // The policy that it follows, not its value: that may change.
+    choice.push_str(match policy_scope(frontend) {
+        PolicyScope::External => "",
+        PolicyScope::Internal => ",internal",
+        PolicyScope::Unrestricted => ",any",
+    });
+    if let Some(port) = &said.port_name {
+        choice.push_str(&format!(",port={port}"));
+    }
+    if let Some(proxy) = proxy_of(frontend) {
+        choice.push_str(&format!(",proxy={proxy}"));
+    }
+    if let Some(other) = &frontend.redirect_to {
+        choice.push_str(&format!(",of={other}"));
+    }
+    let whole = match choice.as_str() {
+        "tcp4" => return service.to_owned(),
+        choice => format!("{service}~{choice}"),
+    };
+    if whole.len() <= NAME_BYTES {
+        return whole;
+    }
+    let sum = format!("~{:016x}", checksum(0, whole.as_bytes()));
+    let end = whole.floor_char_boundary(NAME_BYTES - sum.len());
+    whole[..end].to_owned() + &sum
+}
+
+/// The port of the proxy that takes a frontend's packets.
+fn proxy_of(frontend: &Frontend) -> Option<u16> {
+    let proxy = frontend.service.spec.proxy_redirect.as_ref();
+    proxy.filter(|proxy| proxy.takes(frontend.said.service_port)).map(|proxy| proxy.port)
+}
+
+/// Where packets find a frontend in the region, each with its note; nowhere where no packet from
+/// outside is meant for it.
+pub(super) fn places(frontend: &Frontend, appliance: &Appliance) -> Vec<(FrontendKey, u32)> {
+    let (said, service) = (&frontend.said, &frontend.service);
+    let flags = |said: &FrontendSpec| Flags::of(said, &service.spec, appliance.external_cluster_ip);
+    if unreachable(frontend, appliance).is_some() {
+        return Vec::new();
+    }
+    if flags(said).has(Flags::ROUTABLE) {
+        return vec![(compile::key(&said.address), u32::from(flags(said).0))];
+    }
+    let of_family = appliance.addresses.iter().filter(|a| a.is_ipv4() == said.address.is_ipv4());
+    let copy = |addr: &std::net::IpAddr| {
+        let mut said = said.clone();
+        said.address.prefix.addr = *addr;
+        (compile::key(&said.address), u32::from(flags(&said).0) | COPY)
+    };
+    of_family.map(copy).collect()
+}

@@ -1,0 +1,283 @@
+//! What the region holds, in the words of the map model.
+//!
+//! A frontend's identifier is its service's, plus `region.max_services` for each further frontend
+//! of the same service, by address: there each frontend has one of its own. A backend's is its id
+//! in the region; where it serves several protocols, which the map model tells apart, the others
+//! lie above all ids.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use config::checked::Prefix;
+use config::services::Algorithm;
+use packet::addr::Addr;
+use state::address::{Address, Endpoint, Reach};
+use state::backend::State;
+use state::dump::{Flags, Record, Spread};
+use state::plane::Wanted;
+use tables::note::Member;
+use tables::record::{Backend, FrontendKey, NONE, SERVICE_RANDOM};
+use tables::region::Region;
+use tables::set::TableSet;
+
+use super::choice::{COPY, QUARANTINED, noted};
+use crate::plane::compile;
+
+/// What the frontend with this key and note was told as: a copy of a wildcard as the wildcard.
+pub(crate) fn address(key: &FrontendKey, note: u32) -> Address {
+    let mut address = place(key);
+    if note & COPY != 0 {
+        address.prefix.addr = match address.prefix.addr {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+    }
+    address
+}
+
+/// Where packets find it.
+fn place(key: &FrontendKey) -> Address {
+    Address {
+        prefix: prefix(key.addr, key.prefix_len),
+        port: key.port,
+        protocol: key.proto,
+        reach: Reach::External,
+        endpoint: key.scope_key,
+    }
+}
+
+/// How most services are spread.
+const PLAIN: Spread = Spread::Backends { algorithm: Algorithm::Maglev, affinity_s: 0 };
+
+/// A prefix by its bits in the 128-bit form.
+fn prefix(addr: Addr, len: u8) -> Prefix {
+    let addr = IpAddr::from(addr);
+    let shorter = if addr.is_ipv4() { 96 } else { 0 };
+    Prefix { addr, len: len.saturating_sub(shorter) }
+}
+
+/// A backend of a frontend.
+#[derive(Clone, Copy)]
+struct Slot {
+    endpoint: Endpoint,
+    /// Its id in the region, [`NONE`] where it isn't.
+    id: u32,
+    state: State,
+    quarantined: bool,
+}
+
+/// The backends of a service, its table by region id, its source ranges, how it is spread.
+#[derive(Clone)]
+struct Chosen {
+    slots: Vec<Slot>,
+    ranges: Vec<Prefix>,
+    spread: Spread,
+    serving: usize,
+    table: Vec<(u32, u32)>,
+}
+
+impl Chosen {
+    fn of(set: &TableSet<'_>, service: u32) -> Chosen {
+        let slots = set.members(service).filter_map(|member| {
+            Some(Slot {
+                endpoint: endpoint(set.backend(member.backend)?, &member),
+                id: member.backend,
+                state: noted(member.state),
+                quarantined: member.state & QUARANTINED != 0,
+            })
+        });
+        let note = set.service_note(service).copied().unwrap_or_default();
+        let (slots, serving) = (slots.collect(), note.serving as usize);
+        let ranges = set.source_ranges(service).map(|range| prefix(range.addr, range.len));
+        let (ranges, table) = (ranges.collect(), table(set, service, note.table_size));
+        let spread = set.service(service).map_or(PLAIN, |service| match service.proxy_port {
+            0 => Spread::Backends {
+                algorithm: match service.flags & SERVICE_RANDOM {
+                    0 => Algorithm::Maglev,
+                    _ => Algorithm::Random,
+                },
+                affinity_s: service.affinity_s,
+            },
+            port => Spread::Proxy(port),
+        });
+        Chosen { slots, ranges, spread, serving, table }
+    }
+
+    /// One that no packet meets has no table.
+    fn unmet(wanted: &Wanted) -> Chosen {
+        let slots = wanted.backends.iter().map(|instance| Slot {
+            endpoint: instance.endpoint,
+            id: NONE,
+            state: instance.state,
+            quarantined: instance.effective() == State::Quarantined,
+        });
+        let (said, service) = (&wanted.frontend.said, &wanted.frontend.service);
+        let (ranges, slots) = (compile::ranges(service), slots.collect());
+        let ranges = ranges.iter().map(|range| prefix(range.addr, range.len)).collect();
+        let spread = Spread::of(&service.spec, said.service_port);
+        Chosen { slots, ranges, spread, serving: wanted.serving, table: Vec::new() }
+    }
+}
+
+/// Slots by backend. A single backend has no table in the region, and would have all of it.
+fn table(set: &TableSet<'_>, service: u32, size: u32) -> Vec<(u32, u32)> {
+    let Some(service) = set.service(service) else { return Vec::new() };
+    if service.single != NONE {
+        return vec![(service.single, size)];
+    }
+    let mut counts = BTreeMap::new();
+    for backend in set.slots(&service.slots[0]) {
+        *counts.entry(backend).or_insert(0) += 1;
+    }
+    counts.into_iter().collect()
+}
+
+/// A frontend with its identifier, its flags, and which choice is its.
+struct Row<'c> {
+    id: u32,
+    address: Address,
+    flags: Flags,
+    chosen: &'c Chosen,
+}
+
+/// All that the region holds, and those frontends that no packet meets.
+pub(crate) fn records<'w>(
+    region: &Region,
+    unmet: impl Iterator<Item = &'w Wanted>,
+    open_cluster: bool,
+) -> Vec<Record> {
+    let set = region.tables(region.generation());
+    let chosen: HashMap<u32, Chosen> =
+        set.services().map(|(id, _)| (id, Chosen::of(&set, id))).collect();
+    let unmet: Vec<(Address, Flags, Chosen)> = unmet
+        .map(|wanted| {
+            let (said, service) = (&wanted.frontend.said, &wanted.frontend.service);
+            (said.address, Flags::of(said, &service.spec, open_cluster), Chosen::unmet(wanted))
+        })
+        .collect();
+    let mut rows = rows(&set, &chosen, region.sizes().services);
+    let first = rows.iter().map(|row| row.id.saturating_add(1)).max().unwrap_or(0);
+    rows.extend((first..).zip(&unmet).map(|(id, (address, flags, chosen))| Row {
+        id,
+        address: *address,
+        flags: *flags,
+        chosen,
+    }));
+    let slots = rows.iter().flat_map(|row| &row.chosen.slots);
+    let backends = backends(slots, region.sizes().backends);
+    let mut records: Vec<Record> = backends
+        .iter()
+        .map(|(&endpoint, &(id, state))| Record::Backend { id, endpoint, state })
+        .collect();
+    for row in &rows {
+        records.extend(row.records(&backends));
+    }
+    records
+}
+
+/// Backends that failed their checks for a frontend. Those that their source itself calls
+/// quarantined aren't meant: it says so again.
+pub(super) fn quarantined(set: &TableSet<'_>) -> Vec<(Address, Endpoint)> {
+    let failed_of = |service: u32| -> Vec<Endpoint> {
+        let failed = |member: &Member| {
+            member.state & QUARANTINED != 0 && noted(member.state) != State::Quarantined
+        };
+        let failed = set.members(service).filter(failed);
+        failed.filter_map(|member| Some(endpoint(set.backend(member.backend)?, &member))).collect()
+    };
+    let failed: HashMap<u32, Vec<Endpoint>> = set
+        .services()
+        .map(|(id, _)| (id, failed_of(id)))
+        .filter(|(_, all)| !all.is_empty())
+        .collect();
+    let mut found = Vec::new();
+    if !failed.is_empty() {
+        for (key, service, note) in set.frontend_notes() {
+            let endpoints = failed.get(&service).into_iter().flatten();
+            found.extend(endpoints.map(|endpoint| (address(key, note), *endpoint)));
+        }
+    }
+    found
+}
+
+fn endpoint(backend: &Backend, member: &Member) -> Endpoint {
+    Endpoint { addr: backend.addr.into(), port: backend.port, protocol: member.protocol }
+}
+
+/// All frontends that lie in the region; wildcards by their copies.
+fn rows<'c>(set: &TableSet<'_>, chosen: &'c HashMap<u32, Chosen>, services: u32) -> Vec<Row<'c>> {
+    let mut found: BTreeMap<(u32, Address), Flags> = BTreeMap::new();
+    for (key, service, note) in set.frontend_notes() {
+        let flags = Flags(note as u16);
+        found.insert((service, place(key)), flags);
+        if note & COPY != 0 {
+            let hidden = Flags(flags.0 & !Flags::ROUTABLE.0);
+            found.insert((service, address(key, note)), hidden);
+        }
+    }
+    let mut rows = Vec::with_capacity(found.len());
+    let (mut last, mut id) = (NONE, 0_u32);
+    for ((service, address), flags) in found {
+        let Some(chosen) = chosen.get(&service) else { continue };
+        id = if service == last { id.wrapping_add(services) } else { service };
+        last = service;
+        rows.push(Row { id, address, flags, chosen });
+    }
+    rows
+}
+
+/// Identifier and state of each endpoint: the most alive of what is said of it. Those that have no
+/// id of their own in the region get one from `room` on.
+fn backends<'c>(
+    slots: impl Iterator<Item = &'c Slot>,
+    room: u32,
+) -> BTreeMap<Endpoint, (u32, State)> {
+    let mut known: BTreeMap<Endpoint, (u32, State)> = BTreeMap::new();
+    for slot in slots {
+        let one = known.entry(slot.endpoint).or_insert((slot.id, slot.state));
+        *one = (one.0.min(slot.id), one.1.min(slot.state));
+    }
+    let mut given = HashSet::new();
+    let mut above = room;
+    for (id, _) in known.values_mut() {
+        if *id == NONE || !given.insert(*id) {
+            *id = above;
+            above = above.wrapping_add(1);
+        }
+    }
+    known
+}
+
+impl Row<'_> {
+    fn records(&self, backends: &BTreeMap<Endpoint, (u32, State)>) -> Vec<Record> {
+        let Row { id, address, flags, chosen } = *self;
+        let number = |endpoint: &Endpoint| backends.get(endpoint).map_or(NONE, |(id, _)| *id);
+        let count = chosen.serving.min(chosen.slots.len()) as u32;
+        let rest = chosen.slots.len() as u32 - count;
+        let spread = chosen.spread;
+        let mut records = vec![
+            Record::Service { id, address, spread, count, rest, flags },
+            Record::Reverse { id, address },
+        ];
+        for (slot, backend) in (1..).zip(&chosen.slots) {
+            let Slot { endpoint, quarantined, state, .. } = backend;
+            let (backend, quarantined) = (number(endpoint), *quarantined);
+            records.push(Record::Slot { address, slot, backend, quarantined });
+            if flags.has(Flags::AFFINITY) && *state == State::Active && !quarantined {
+                records.push(Record::AffinityMatch { id, backend });
+            }
+        }
+        records
+            .extend(chosen.ranges.iter().map(|range| Record::SourceRange { id, prefix: *range }));
+        let maglev = matches!(spread, Spread::Backends { algorithm: Algorithm::Maglev, .. });
+        if maglev && flags.has(Flags::ROUTABLE) && !chosen.table.is_empty() {
+            let of_id = |id: u32| chosen.slots.iter().find(|slot| slot.id == id);
+            let named = |(id, count): &(u32, u32)| {
+                (of_id(*id).map_or(*id, |slot| number(&slot.endpoint)), *count)
+            };
+            let inner = chosen.table.iter().map(named).collect();
+            records.push(Record::Maglev { id, inner });
+        }
+        records
+    }
+}

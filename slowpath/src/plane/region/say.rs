@@ -1,0 +1,291 @@
+//! One frontend is said to the region: all of it, or it stays as it was.
+
+use std::collections::HashMap;
+
+use config::services::Algorithm;
+use packet::addr::Addr;
+use state::address::{Address, Reach, is_unspecified, wildcard_of};
+use state::frontend::is_wildcard;
+use state::plane::{Refusal, Wanted};
+use tables::maglev;
+use tables::note::{Member, ServiceNote};
+use tables::record::{self, FrontendKey, NONE};
+use tables::writer;
+
+use super::RegionPlane;
+use super::choice::{Asked, COPY, Choice, places};
+use super::desired::{Key, Wish};
+use crate::plane::compile;
+
+/// What the writer says to one step.
+type FrontendSpec<T = ()> = Result<T, writer::Refusal>;
+
+/// What a service wishes of backends.
+type Wishes = Vec<(Key, Wish)>;
+
+/// How it was before a frontend was said.
+struct Before {
+    /// None where there was no such service.
+    policy: Option<record::Service>,
+    /// What it wished of backends, and wishes no more or otherwise.
+    wishes: Wishes,
+    /// What it wishes of them now, and did not, or otherwise.
+    news: Wishes,
+    /// Service and note of each place.
+    places: Vec<(FrontendKey, Option<(u32, u32)>)>,
+}
+
+/// Which of the wishes from before are no more, or others, and what is new: a service of many
+/// backends has most of them as they were.
+fn differences(before: Vec<(Key, Wish)>, asked: &[Asked]) -> (Wishes, Wishes) {
+    let pair = |asked: &Asked| (asked.key, asked.wish.clone());
+    let was: HashMap<Key, &Wish> = before.iter().map(|(key, wish)| (*key, wish)).collect();
+    let is: HashMap<Key, &Wish> = asked.iter().map(|asked| (asked.key, &asked.wish)).collect();
+    if was.len() < before.len() || is.len() < asked.len() {
+        // One place for several protocols has several wishes: all are said again.
+        let news = asked.iter().map(pair).collect();
+        return (before, news);
+    }
+    let news = asked.iter().filter(|asked| was.get(&asked.key) != Some(&&asked.wish)).map(pair);
+    let news = news.collect();
+    let gone = before.iter().filter(|(key, wish)| is.get(key) != Some(&wish)).cloned();
+    (gone.collect(), news)
+}
+
+impl RegionPlane<'_> {
+    pub(super) fn say(&mut self, wanted: &Wanted) -> Result<(), Refusal> {
+        wanted.check()?;
+        let address = *wanted.frontend.address();
+        match is_wildcard(&wanted.frontend.said) {
+            true => drop(self.wildcards.insert(address, wanted.clone())),
+            false => drop(self.wildcards.remove(&address)),
+        }
+        let places = self.free_places(places(&wanted.frontend, &self.appliance));
+        if places.is_empty() {
+            self.vacate_all(&address).map_err(Refusal::new)?;
+            self.unmet.insert(address, wanted.clone());
+            return Ok(());
+        }
+        let choice = Choice::of(wanted, &self.config.tables);
+        let set = self.writer.prepared();
+        let known = self.writer.service_id(&choice.name).filter(|id| set.service(*id).is_some());
+        let note = known.and_then(|id| set.service_note(id));
+        let same = note.is_some_and(|note| note.made_of == choice.made_of);
+        if !same {
+            let (size, serving) = (choice.table_size, choice.serving);
+            let room = self.writer.slots_room(size, serving, &choice.runs());
+            room.map_err(Refusal::new)?;
+        }
+        let (wishes, news) = match same {
+            true => (Vec::new(), Vec::new()),
+            false => {
+                let before = known.map(|id| self.wishes_of(id)).unwrap_or_default();
+                differences(before, &choice.backends)
+            }
+        };
+        let before = Before {
+            policy: known.and_then(|id| set.service(id)).copied(),
+            wishes,
+            news,
+            places: places.iter().map(|(key, _)| (*key, self.writer.frontend(key))).collect(),
+        };
+        let id = self.writer.put_service(&choice.name, &choice.policy).map_err(Refusal::new)?;
+        if let Err(refusal) = self.place(id, &places, &before) {
+            if let Err(worse) = self.undo(id, &choice, before) {
+                self.broken = Some(Refusal::new(worse));
+            }
+            return Err(Refusal::new(refusal));
+        }
+        if !same && let Err(refusal) = self.choose(id, &choice, wanted) {
+            // There was room a moment ago.
+            self.broken = Some(Refusal::new(&refusal));
+            return Err(Refusal::new(refusal));
+        }
+        self.unmet.remove(&address);
+        Ok(())
+    }
+
+    /// A copy of a wildcard gives way to a frontend that was told for just that place.
+    fn free_places(&self, mut places: Vec<(FrontendKey, u32)>) -> Vec<(FrontendKey, u32)> {
+        places.retain(|(key, note)| {
+            let told = self.writer.frontend(key).is_some_and(|(_, note)| note & COPY == 0);
+            note & COPY == 0 || !told
+        });
+        places
+    }
+
+    /// What can be refused: backends, where they changed, and frontends.
+    fn place(&mut self, id: u32, places: &[(FrontendKey, u32)], before: &Before) -> FrontendSpec {
+        self.wish(id, &before.wishes, &before.news)?;
+        for ((key, note), (_, old)) in places.iter().zip(&before.places) {
+            self.writer.put_noted_frontend(key, id, *note)?;
+            if let Some((old, _)) = old.filter(|(old, _)| *old != id) {
+                self.forsaken.insert(old);
+            }
+        }
+        Ok(())
+    }
+
+    /// A service wishes of backends what it did not, or otherwise.
+    fn wish(&mut self, id: u32, before: &[(Key, Wish)], now: &[(Key, Wish)]) -> FrontendSpec {
+        self.forget_wishes(id, before.iter().map(|(key, _)| key));
+        self.remember_wishes(id, now.iter().map(|(key, wish)| (key, wish)));
+        for (key, _) in now.iter().chain(before) {
+            self.settle_backend(*key)?;
+        }
+        Ok(())
+    }
+
+    /// Note, ranges and slots; room for all was made sure of.
+    fn choose(&mut self, id: u32, choice: &Choice, wanted: &Wanted) -> FrontendSpec {
+        let mut members = Vec::with_capacity(choice.backends.len());
+        for asked in &choice.backends {
+            let backend = self.writer.backend_id(&asked.key.addr, asked.key.port).unwrap_or(NONE);
+            let Asked { weight, state, protocol, .. } = *asked;
+            members.push(Member { backend, weight, state, protocol });
+        }
+        let note = ServiceNote {
+            made_of: choice.made_of,
+            serving: choice.serving as u32,
+            table_size: choice.table_size,
+            ..ServiceNote::default()
+        };
+        self.writer.put_note(id, &note, &members)?;
+        self.writer.set_ranges(id, &choice.ranges, &choice.bounds)?;
+        let stays = choice.backends.iter().zip(&members).filter(|(asked, _)| choice.stays(asked));
+        let mut stays: Vec<u32> = stays.map(|(_, member)| member.backend).collect();
+        stays.sort_unstable();
+        self.writer.set_stays(id, &stays)?;
+        let mut views = wanted.maglev();
+        // One that leaves may have no weight, and serves where nothing else does.
+        views.iter_mut().for_each(|view| view.weight = view.weight.max(1));
+        // A proxy's service chooses nobody.
+        let serving = if choice.policy.proxy_port == 0 { views.len() } else { 0 };
+        let ids: Vec<u32> = members.iter().take(serving).map(|m| m.backend).collect();
+        let size = choice.table_size;
+        let table = |seed| match wanted.frontend.service.spec.algorithm {
+            Algorithm::Maglev => maglev::build(&views, size, seed),
+            Algorithm::Random => {
+                let weights: Vec<u32> = views.iter().map(|view| view.weight).collect();
+                maglev::shares(&weights, size)
+            }
+        };
+        self.writer.set_table(id, &ids, table, size, 0)
+    }
+
+    /// As it was before `place` was refused.
+    fn undo(&mut self, id: u32, choice: &Choice, before: Before) -> FrontendSpec {
+        for (key, old) in before.places {
+            match old {
+                Some((service, note)) => self.writer.put_noted_frontend(&key, service, note)?,
+                None => self.writer.remove_frontend(&key)?,
+            }
+        }
+        self.wish(id, &before.news, &before.wishes)?;
+        match before.policy {
+            Some(policy) => self.writer.put_service(&choice.name, &policy).map(drop),
+            None => {
+                self.forsaken.insert(id);
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes a frontend away. Where a wildcard had given way to it, its copy comes back.
+    pub(super) fn unsay(&mut self, address: &Address) -> Result<(), Refusal> {
+        self.unmet.remove(address);
+        self.wildcards.remove(address);
+        self.vacate_all(address).map_err(Refusal::new)?;
+        let behind = wildcard_of(address).and_then(|all| self.wildcards.get(&all)).cloned();
+        behind.map_or(Ok(()), |wildcard| self.say(&wildcard))
+    }
+
+    /// Takes a frontend's places away; the service may have lost its last one.
+    fn vacate_all(&mut self, address: &Address) -> FrontendSpec {
+        // Packets from within meet nothing here: the place is that of the frontend for packets from
+        // outside, which is told by itself.
+        if address.reach == Reach::Internal {
+            return Ok(());
+        }
+        let key = compile::key(address);
+        if !is_unspecified(address) {
+            return self.vacate(&key);
+        }
+        let of_family = |addr: &std::net::IpAddr| addr.is_ipv4() == address.is_ipv4();
+        let own: Vec<_> = self.appliance.addresses.iter().filter(|a| of_family(a)).collect();
+        let copies = own.into_iter().map(|addr| FrontendKey { addr: (*addr).into(), ..key });
+        for copy in copies.collect::<Vec<_>>() {
+            if self.writer.frontend(&copy).is_some_and(|(_, note)| note & COPY != 0) {
+                self.vacate(&copy)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn vacate(&mut self, key: &FrontendKey) -> FrontendSpec {
+        if let Some((service, _)) = self.writer.frontend(key) {
+            self.writer.remove_frontend(key)?;
+            self.forsaken.insert(service);
+        }
+        Ok(())
+    }
+
+    /// Removes the services that have no frontend any more; their backends begin to drain.
+    pub(super) fn let_forsaken_go(&mut self) -> FrontendSpec {
+        for id in std::mem::take(&mut self.forsaken) {
+            if self.writer.frontends_of(id) > 0 || self.writer.prepared().service(id).is_none() {
+                continue;
+            }
+            let before = self.writer.changes();
+            let keys: Vec<Key> = self.wishes_of(id).into_iter().map(|(key, _)| key).collect();
+            self.forget_wishes(id, &keys);
+            for key in keys {
+                self.settle_backend(key)?;
+            }
+            self.writer.remove_service(id)?;
+            if self.writer.committed().service(id).is_none() {
+                // Nobody has seen it: it was made for a frontend that was refused.
+                self.batch.1 += self.writer.changes() - before;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what is told of in the region and `wanted` by nobody: at most so many frontends, and
+    /// tells whether those were all.
+    pub(super) fn sweep(
+        &mut self,
+        wanted: &dyn Fn(&Address) -> bool,
+        at_most: usize,
+    ) -> FrontendSpec<bool> {
+        self.unmet.retain(|address, _| wanted(address));
+        self.wildcards.retain(|address, _| wanted(address));
+        let mut gone = Vec::new();
+        let set = self.writer.prepared();
+        for (key, _, note) in set.frontend_notes() {
+            let address = super::dump::address(key, note);
+            let own = self.appliance.addresses.iter().any(|addr| Addr::from(*addr) == key.addr);
+            if !wanted(&address) || (note & COPY != 0 && !own) {
+                gone.push(*key);
+            }
+        }
+        for key in gone.iter().take(at_most) {
+            self.vacate(key)?;
+        }
+        if gone.len() > at_most {
+            return Ok(false);
+        }
+        for (id, _) in set.services() {
+            if self.writer.frontends_of(id) == 0 {
+                self.forsaken.insert(id);
+            }
+        }
+        let keys = set.backends().map(|(_, b)| Key { addr: b.addr, port: b.port });
+        for key in keys.collect::<Vec<_>>() {
+            if !self.wishes.contains_key(&key) {
+                self.settle_backend(key)?;
+            }
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,198 @@
+//! Tunnels find their old ids and gateway numbers again: flows remember the tunnel that they came
+//! by, and their scopes are interned from the gateway's number.
+//!
+//! A tunnel that nobody wants any more, and sources that a gateway no longer has, stay for the
+//! drain period as a record of their own, marked [`TUNNEL_RETIRED`]: flows under way end well, and
+//! what is still on the wire is known. Wanted again, it is what it was.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use tables::layout::MAX_TUNNELS;
+use tables::record::{NONE, Prefix, TUNNEL_BACKEND, TUNNEL_RETIRED, TUNNEL_SOURCES, Tunnel};
+
+use state::plane::Refusal;
+
+use super::RegionPlane;
+use super::leaving::DRAIN;
+use crate::plane::compile::{self, NamedTunnel};
+
+impl RegionPlane<'_> {
+    /// Puts the gateways' tunnels and those that backends send by; all others begin to leave.
+    pub(super) fn put_tunnels(&mut self) -> Result<(), Refusal> {
+        let mut all = compile::gateway_tunnels(&self.config);
+        all.extend(compile::needed_tunnels(&self.config, self.needs.keys()));
+        let room = self.region.sizes().tunnels.min(MAX_TUNNELS);
+        let there: Vec<(u32, Tunnel)> =
+            self.writer.prepared().tunnels().map(|(id, tunnel)| (id, *tunnel)).collect();
+        number(&mut all, &there);
+        let ids = place(&all, &there);
+        let mut put: Vec<(u32, Tunnel)> = Vec::new();
+        for (tunnel, id) in all.iter().zip(&ids) {
+            let peer = ids.get(tunnel.record.peer as usize).copied().unwrap_or(NONE);
+            put.push((*id, Tunnel { peer, ..tunnel.record }));
+        }
+        let retired = retired(&put, &there, room);
+        let most =
+            put.iter().chain(&retired).map(|(id, _)| id.saturating_add(1)).max().unwrap_or(0);
+        if most > room {
+            let leaving = there.iter().filter(|(id, _)| !ids.contains(id)).count();
+            return Err(Refusal::new(format!(
+                "{} tunnels (gateways' and backends' together), and {leaving} that were taken \
+                 away in the last minutes and still drain, are more than the {room} that there is \
+                 room for: use fewer gateways or fewer kinds of backend tunnels, or wait for those \
+                 that drain",
+                all.len()
+            )));
+        }
+        for (id, tunnel) in put.iter().chain(&retired) {
+            self.writer.put_tunnel(*id, tunnel).map_err(Refusal::new)?;
+        }
+        self.name_tunnels(&all, &ids, &retired);
+        self.leaving.retain(|id, _| retired.iter().any(|(known, _)| known == id));
+        for (id, _) in &retired {
+            self.leaving.entry(*id).or_insert(None);
+        }
+        Ok(())
+    }
+
+    fn name_tunnels(&mut self, all: &[NamedTunnel], ids: &[u32], retired: &[(u32, Tunnel)]) {
+        let before = std::mem::take(&mut self.tunnel_names);
+        let named = |(id, _): &(u32, Tunnel)| {
+            let name = before.iter().find(|(known, _)| known == id);
+            (*id, name.map_or_else(|| format!("tunnel {id}, leaving"), |(_, name)| leaving(name)))
+        };
+        self.tunnel_names = ids.iter().copied().zip(all.iter().map(|t| t.name.clone())).collect();
+        self.tunnel_names.extend(retired.iter().map(named));
+    }
+
+    /// After a change was taken back: only what the tables mark is leaving.
+    pub(super) fn find_leaving(&mut self) {
+        let marked: Vec<u32> = marked(self.writer.committed().tunnels()).collect();
+        self.leaving.retain(|id, _| marked.contains(id));
+        for id in marked {
+            self.leaving.entry(id).or_insert(None);
+        }
+    }
+
+    /// Removes the tunnels whose time is over.
+    pub(super) fn let_tunnels_go(&mut self, now: Instant) -> Result<(), tables::writer::Refusal> {
+        let mut gone = Vec::new();
+        for (id, until) in &mut self.leaving {
+            if now >= *until.get_or_insert(now + DRAIN) {
+                gone.push(*id);
+            }
+        }
+        for id in gone {
+            self.writer.remove_tunnel(id)?;
+            self.leaving.remove(&id);
+            tracing::info!("tunnel {id}, which nobody wants any more, has left");
+        }
+        Ok(())
+    }
+}
+
+fn leaving(name: &str) -> String {
+    let mark = ", leaving";
+    if name.ends_with(mark) { name.to_owned() } else { format!("{name}{mark}") }
+}
+
+fn marked<'t>(tunnels: impl Iterator<Item = (u32, &'t Tunnel)>) -> impl Iterator<Item = u32> {
+    tunnels.filter(|(_, tunnel)| is_retired(tunnel)).map(|(id, _)| id)
+}
+
+fn is_retired(tunnel: &Tunnel) -> bool {
+    tunnel.flags & TUNNEL_RETIRED != 0
+}
+
+/// What makes a tunnel the same one: how its packets look on the wire.
+fn same_wire(a: &Tunnel, b: &Tunnel) -> bool {
+    let wire = |t: &Tunnel| (t.kind, t.local, t.port, t.vni, t.flags & TUNNEL_BACKEND);
+    wire(a) == wire(b)
+}
+
+/// An Azure gateway's at the same address, whose pool may have other ports and VNIs by now.
+fn same_gateway(a: &Tunnel, b: &Tunnel) -> bool {
+    let scope = |t: &Tunnel| (t.kind, t.local, t.flags & TUNNEL_BACKEND, t.scope_key);
+    a.scope_key != 0 && scope(a) == scope(b)
+}
+
+/// The tunnel that is there with the same wire; rather one that doesn't leave.
+fn old<'t>(wanted: &Tunnel, there: &'t [(u32, Tunnel)]) -> Option<&'t (u32, Tunnel)> {
+    let mut same = there.iter().filter(|(_, tunnel)| same_wire(tunnel, wanted));
+    let first = same.clone().find(|(_, tunnel)| !is_retired(tunnel));
+    first.or_else(|| same.next())
+}
+
+/// Gives each gateway the number that its tunnels have in the tables, or one that nobody has: the
+/// position in the file changes when a gateway before it goes away, and the number must not.
+fn number(all: &mut [NamedTunnel], there: &[(u32, Tunnel)]) {
+    let of_gateway = |tunnel: &Tunnel| tunnel.flags & TUNNEL_BACKEND == 0;
+    let mut given: HashMap<u16, u16> = HashMap::new();
+    for tunnel in all.iter().map(|t| &t.record).filter(|t| of_gateway(t)) {
+        let same = there.iter().find(|(_, there)| same_gateway(there, tunnel));
+        if let Some((_, old)) = old(tunnel, there).or(same)
+            && !given.contains_key(&tunnel.gateway)
+            && !given.values().any(|number| *number == old.gateway)
+        {
+            given.insert(tunnel.gateway, old.gateway);
+        }
+    }
+    for tunnel in all.iter_mut().map(|t| &mut t.record).filter(|t| of_gateway(t)) {
+        let used = |number: &u16| {
+            let known = there.iter().any(|(_, t)| of_gateway(t) && t.gateway == *number);
+            known || given.values().any(|given| given == number)
+        };
+        let number = given.get(&tunnel.gateway).copied();
+        let number = number.or_else(|| (0..u16::MAX).find(|number| !used(number)));
+        let number = number.unwrap_or(tunnel.gateway);
+        given.insert(tunnel.gateway, number);
+        tunnel.gateway = number;
+    }
+}
+
+/// An id for each wanted tunnel: that of the one that is there with the same wire, else a free one.
+/// One that leaves keeps its id meanwhile.
+fn place(wanted: &[NamedTunnel], there: &[(u32, Tunnel)]) -> Vec<u32> {
+    let mut free = (0..).filter(|id| !there.iter().any(|(used, _)| used == id));
+    let id = |tunnel: &NamedTunnel| old(&tunnel.record, there).map(|(id, _)| *id);
+    wanted.iter().map(|tunnel| id(tunnel).or_else(|| free.next()).unwrap_or(NONE)).collect()
+}
+
+/// What is there and not among `put`, marked; and the sources that a tunnel of `put` no longer has,
+/// as tunnels of their own behind all others, so that a source that both admit is met as wanted.
+fn retired(put: &[(u32, Tunnel)], there: &[(u32, Tunnel)], room: u32) -> Vec<(u32, Tunnel)> {
+    let mark = |tunnel: &Tunnel| Tunnel { flags: tunnel.flags | TUNNEL_RETIRED, ..*tunnel };
+    let kept = |id: &u32| put.iter().any(|(used, _)| used == id);
+    let unwanted = there.iter().filter(|(id, _)| !kept(id));
+    let mut retired: Vec<(u32, Tunnel)> = unwanted.map(|(id, t)| (*id, mark(t))).collect();
+    let taken = |id: u32, retired: &[(u32, Tunnel)]| {
+        put.iter().chain(retired).chain(there).any(|(used, _)| *used == id)
+    };
+    for (id, now) in put {
+        let before = there.iter().find(|(old, t)| old == id && !is_retired(t));
+        let Some(gone) = before.and_then(|(_, before)| without(before, now)) else { continue };
+        match (0..room).rev().find(|id| !taken(*id, &retired)) {
+            Some(free) => retired.push((free, mark(&gone))),
+            None => tracing::warn!("no room to keep the sources that tunnel {id} had until now"),
+        }
+    }
+    retired
+}
+
+/// `before` with those of its sources that `now` does not have; none when it has them all.
+fn without(before: &Tunnel, now: &Tunnel) -> Option<Tunnel> {
+    let sources =
+        |t: &Tunnel| t.sources[..usize::from(t.source_count).min(TUNNEL_SOURCES)].to_vec();
+    let known = sources(now);
+    let gone: Vec<Prefix> = sources(before).into_iter().filter(|s| !known.contains(s)).collect();
+    let mut tunnel = Tunnel { sources: [Prefix::default(); TUNNEL_SOURCES], ..*before };
+    tunnel.source_count = gone.len() as u8;
+    for (slot, source) in tunnel.sources.iter_mut().zip(&gone) {
+        *slot = *source;
+    }
+    (!gone.is_empty()).then_some(tunnel)
+}
+
+#[cfg(test)]
+mod tests;
