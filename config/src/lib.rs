@@ -23,6 +23,7 @@ pub mod secret_file;
 mod secrets;
 mod seed;
 pub mod services;
+mod wrong;
 pub mod yaml;
 
 use std::path::Path;
@@ -34,6 +35,7 @@ pub use error::{ConfigError, Problem, Which};
 use layers::{Merged, Written};
 pub use report::report;
 pub use services::Services;
+pub use wrong::Wrong;
 
 /// The configuration out of all layers: defaults, `file`, the environment (`WEIR_INGRESS__MTU`),
 /// and `sets` (`ingress.mtu=9001`).

@@ -7,9 +7,9 @@ mod kubernetes;
 pub mod names;
 mod spec;
 pub mod time;
-mod wrong;
 
 pub use home::Home;
 pub use kubernetes::{ANNOTATION_CLUSTER, Sibling, from_kubernetes};
 pub use spec::{Address, EndpointSpec, Paused, Spec, Zone};
-pub use wrong::Wrong;
+
+pub use crate::wrong::Wrong;

@@ -247,7 +247,7 @@ fn section(root: &Json, schema: &Json, path: &str, out: &mut String) {
             continue;
         }
         let needed = schema["required"].as_array().is_some_and(|r| r.contains(&Json::from(&**key)));
-        let default = match &property["default"] {
+        let default = match default(root, property) {
             _ if needed => "required".into(),
             Json::Null => "–".into(),
             value => format!("`{value}`"),
@@ -262,6 +262,23 @@ fn section(root: &Json, schema: &Json, path: &str, out: &mut String) {
         let name = if many { format!("[[{at}]]") } else { format!("[{at}]") };
         *out += &format!("\n### `{}`\n{meaning}\n\n", spoken(&name));
         section(root, below, &at, out);
+    }
+}
+
+/// What a key is where it is left out. A schema doesn't say so of keys that are not written when
+/// they are their type's default; the first choice is that of a type with choices.
+pub(crate) fn default(root: &Json, property: &Json) -> Json {
+    let schema = resolve(root, property);
+    let may_be_null = property["anyOf"].is_array() || schema["type"].is_array();
+    match (&property["default"], kind(schema)) {
+        (Json::Null, _) if may_be_null => Json::Null,
+        (Json::Null, "integer") => 0.into(),
+        (Json::Null, "boolean") => false.into(),
+        (Json::Null, "array") => Json::Array(Vec::new()),
+        (Json::Null, "string") => {
+            choices(schema).first().map_or_else(|| "".into(), |c| (*c).into())
+        }
+        (default, _) => default.clone(),
     }
 }
 

@@ -1,28 +1,30 @@
 //! The services: what the services file says, checked.
 
 pub mod address;
+mod backend;
 mod check;
 mod file;
 mod frontend;
 mod health;
 mod kinds;
 pub mod labels;
-mod policy;
+mod mode;
 mod spec;
 pub mod text;
 
+pub use backend::{BackendSpec, Place};
 pub(crate) use check::{check, schema};
 pub use frontend::FrontendSpec;
-pub use health::{HealthCheck, ProbeKind, Timing, Wrong, statuses};
+pub use health::{HealthCheck, ProbeKind, Timing, statuses};
 pub use kinds::{
-    Algorithm, BackendState, BackendTunnel, Distribution, FailedTcp, FailedUdp, FrontendKind, Mode,
-    NatPolicy, RangesPolicy, TrafficPolicy, TunnelKind,
+    Algorithm, BackendState, Distribution, FailedTcp, FailedUdp, FrontendKind, NatPolicy,
+    RangesPolicy, TrafficPolicy, TunnelKind,
 };
+pub use mode::{BackendTunnel, MODE_KEYS, Mode};
 pub use spec::{AFFINITY_MAX_S, ProxyRedirect, ServiceSpec, SourceRanges};
 pub use text::is_default;
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 pub use crate::checked::{ArmName, Prefix, TooBig};
@@ -37,7 +39,7 @@ pub struct Services {
 }
 
 /// One service of the file.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Service {
     /// `[cluster/]namespace/name`, 1..=120 bytes.
     pub name: String,
@@ -47,29 +49,7 @@ pub struct Service {
     pub annotations: BTreeMap<String, String>,
     /// What is wanted of it: at least one frontend, each unique over all services.
     pub spec: Arc<ServiceSpec>,
-    /// Who serves it; empty means that its packets are dropped as `no-backend`.
-    pub backends: Vec<Backend>,
-}
-
-/// Who serves. The same address and port in several services are one backend.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Backend {
-    /// Its address.
-    pub addr: IpAddr,
-    /// Its port; 0 keeps the port of the frontend (always 0 in tunnel and dsr).
-    pub port: u16,
-    /// Share relative to the service's other backends, 0..=65535; 0 goes with `Maintenance`.
-    pub weight: u16,
-    /// Who gets new flows.
-    pub state: BackendState,
-    /// The arm behind which it is.
-    pub arm: ArmName,
-    /// Source address whose packets on the exception path go to exactly this backend.
-    pub probe: Option<IpAddr>,
-    /// Its node; empty counts as local everywhere.
-    pub node: String,
-    /// Its zone; empty for unknown.
-    pub zone: String,
-    /// Names of the service's ports that it serves; empty for all.
-    pub port_names: Vec<String>,
+    /// Who serves it; empty means that its packets are dropped as `no-backend`. The same address
+    /// and port in several services are one backend.
+    pub backends: Vec<BackendSpec>,
 }

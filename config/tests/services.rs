@@ -87,7 +87,7 @@ fn modes_and_tunnels_must_fit() {
     spoiled("\"geneve\"", "\"ipip\"\ntunnel_port = 1", &["ipip has no ports"]);
     spoiled("\"geneve\"", "\"gue\"\nvni = 1", &["only geneve and vxlan"]);
     spoiled("\"geneve\"", "\"vxlan\"\nvni = 16777216", &["allowed: 0 to 16777215"]);
-    spoiled("\"geneve\"", "\"geneve\"\ntable_size = 1000", &["allowed: 251, 509"]);
+    spoiled("\"geneve\"", "\"geneve\"\ntable_size = 1000", &["allowed: 0, 251, 509"]);
     spoiled("\"10.0.2.21\"", "\"10.0.2.21\", port = 1", &["backends[0].port = 1", "remove it"]);
 }
 
@@ -163,7 +163,7 @@ fn what_takes_no_packet_of_the_appliance_itself_is_a_frontend() {
 fn frontends_must_make_sense_and_differ() {
     spoiled("\"tcp\"", "\"tpc\"", &["service[0].frontends[0].protocol = \"tpc\"", "\"udp\""]);
     spoiled(", protocol = \"tcp\"", "", &["a port has no meaning in any protocol"]);
-    spoiled("\"tcp\"", "\"icmp\"", &["this protocol has no ports"]);
+    spoiled("\"tcp\"", "\"icmp\"", &["protocol icmp has no ports"]);
     spoiled("\"0x1f\"", "\"vpce-1\"", &["hexadecimal"]);
     spoiled("\"203.0.113.10\"", "\"203.0.113.10/24\"", &["\"203.0.113.0/24\" for the network"]);
     spoiled(
@@ -223,7 +223,8 @@ fn places_policies_and_labels_are_taken() {
     assert_eq!(kinds, [FrontendKind::ExternalIps, FrontendKind::NodePort]);
     assert_eq!(spec.frontends[1].port_name.as_deref(), Some("http"));
     let backend = &web.backends[0];
-    assert_eq!((&*backend.node, &*backend.zone, &*backend.port_names[0]), ("n1", "a", "http"));
+    let place = backend.place.as_deref().unwrap();
+    assert_eq!((&*place.node, &*place.zone, &*backend.port_names[0]), ("n1", "a", "http"));
     for (old, new, parts) in [
         ("\"0.0.0.0\"", "\"10.0.0.1\"", ["frontends[1].address", "write \"0.0.0.0\" or"]),
         ("port = 30080, protocol = \"tcp\"", "port = 0", ["frontends[1].port", "is one port"]),

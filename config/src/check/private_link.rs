@@ -6,8 +6,9 @@ use super::azure;
 use super::door::Door;
 use crate::checked::{Azure, AzureEndpoints, PrivateLink, PrivateLinkOwner};
 use crate::file;
+use crate::private_link::Home;
 use crate::private_link::id::ResourceId;
-use crate::private_link::{Home, Wrong};
+use crate::wrong::Wrong;
 
 /// The clouds whose addresses are known.
 const ENVIRONMENTS: [&str; 3] = ["AzurePublicCloud", "AzureUSGovernmentCloud", "AzureChinaCloud"];

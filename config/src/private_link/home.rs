@@ -1,7 +1,7 @@
 //! Where services are made whose objects don't say it: `[private_link]` says it for all.
 
 use super::spec::{Spec, group, location, subscription};
-use super::wrong::Wrong;
+use crate::wrong::Wrong;
 
 type Check = fn(&str, &str) -> Result<(), Wrong>;
 

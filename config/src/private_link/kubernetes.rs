@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::spec::{Address, EndpointSpec, Paused, Spec, Zone};
-use super::wrong::Wrong;
+use crate::wrong::Wrong;
 
 /// The annotation that names the cluster for which it is, `NAMESPACE/NAME`.
 pub const ANNOTATION_CLUSTER: &str = "hypershift.openshift.io/cluster";

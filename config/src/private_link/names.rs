@@ -1,6 +1,6 @@
 //! What Azure takes for a name.
 
-use super::wrong::Wrong;
+use crate::wrong::Wrong;
 
 /// Azure's longest name of a service, an endpoint, a subnet.
 pub const LONGEST: usize = 80;

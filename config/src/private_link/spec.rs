@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::id::ResourceId;
 use super::names;
 use super::time::Time;
-use super::wrong::Wrong;
+use crate::wrong::Wrong;
 
 /// Subscriptions that may be listed.
 const SUBSCRIPTIONS_MAX: usize = 50;

@@ -4,24 +4,31 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::address::{Address, Reach};
-use super::file::{self, ServicesFile};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value as Json;
+use serde_path_to_error::Segment;
+
+use super::address::Address;
+use super::backend::BackendSpec;
+use super::file::ServicesFile;
 use super::frontend::FrontendSpec;
-use super::kinds::{BackendState, BackendTunnel, FrontendKind, Mode, NatPolicy, TunnelKind};
-use super::policy;
-use super::spec::ServiceSpec;
-use super::{Backend, Service, Services};
+use super::kinds::{BackendState, FrontendKind, NatPolicy, TrafficPolicy};
+use super::mode::{Mode, ModeKeys};
+use super::spec::{RangesKeys, ServiceSpec};
+use super::{Service, Services};
 use crate::check::door::Door;
-use crate::check::table_size;
 use crate::checked::{ArmName, Config, Reserved};
 use crate::error::ConfigError;
-use crate::layers::Merged;
-use crate::protocol;
+use crate::layers::{Merged, join};
 
 /// Bytes of the longest name that the tables hold.
 const NAME_BYTES: usize = 120;
 
-pub(crate) fn schema() -> serde_json::Value {
+/// Keys of a service in the file that are none of its spec.
+const BESIDE_SPEC: [&str; 4] = ["name", "labels", "annotations", "backends"];
+
+pub(crate) fn schema() -> Json {
     schemars::schema_for!(ServicesFile).into()
 }
 
@@ -31,11 +38,10 @@ pub(crate) fn check(merged: &Merged, config: &Config) -> Result<Services, Config
     if !wrong.is_empty() {
         return Err(ConfigError::wrong(wrong));
     }
-    let file: ServicesFile = merged.typed()?;
     let mut door = Door::new(merged);
     let mut services = Vec::new();
-    for (i, service) in file.service.into_iter().enumerate() {
-        services.push(check_one(&mut door, &format!("service.{i}"), service, config));
+    for (i, written) in merged.json["service"].as_array().into_iter().flatten().enumerate() {
+        services.push(check_one(&mut door, &format!("service.{i}"), written, config));
     }
     between(&mut door, &services);
     reserved(&mut door, &services, config);
@@ -43,69 +49,137 @@ pub(crate) fn check(merged: &Merged, config: &Config) -> Result<Services, Config
     if !door.problems.is_empty() {
         return Err(ConfigError::wrong(door.problems));
     }
-    Ok(Services { allow_removal: file.allow_removal, services })
+    let allow_removal = merged.json["allow_removal"].as_bool().unwrap_or(false);
+    Ok(Services { allow_removal, services })
 }
 
-fn check_one(door: &mut Door, key: &str, file: file::Service, config: &Config) -> Service {
-    let at = |field: &str| format!("{key}.{field}");
-    name(door, &at("name"), &file.name);
-    let mode = mode(door, key, &file);
-    policy::check(door, key, &file);
-    let table_size = match file.table_size {
-        0 => config.tables.maglev_size,
-        size => table_size(door, &at("table_size"), size),
+fn check_one(door: &mut Door, key: &str, written: &Json, config: &Config) -> Service {
+    let text = written["name"].as_str().unwrap_or_default();
+    name(door, &format!("{key}.name"), text);
+    let mut service = Service { name: text.to_owned(), ..Service::default() };
+    let pairs = |pairs: &Json| BTreeMap::<String, String>::deserialize(pairs).unwrap_or_default();
+    service.labels = pairs(&written["labels"]);
+    service.annotations = pairs(&written["annotations"]);
+    // What cannot be read is left out of what follows.
+    let (Some(mut spec), Some(backends)) = (spec(door, key, written), backends(door, key, written))
+    else {
+        return service;
     };
-    if file.frontends.is_empty() {
-        let example = "frontends = [{address = \"203.0.113.10\", port = 80, protocol = \"tcp\"}]";
-        let allowed = format!("write at least one: {example}");
-        door.refuse(&at("frontends"), "a service without frontends gets no packet", &allowed);
+    policy(door, key, &spec);
+    if spec.table_size == 0 {
+        spec.table_size = config.tables.maglev_size;
     }
-    let keyed = file.frontends.iter().enumerate();
-    let frontends: Vec<FrontendSpec> =
-        keyed.filter_map(|(i, f)| frontend(door, &format!("{key}.frontends.{i}"), f)).collect();
-    let mut backends = Vec::new();
-    for (i, written) in file.backends.iter().enumerate() {
+    for (i, frontend) in spec.frontends.iter().enumerate() {
+        node_port(door, &format!("{key}.frontends.{i}"), frontend);
+    }
+    for (i, backend) in backends.into_iter().enumerate() {
         let at = format!("{key}.backends.{i}");
-        let Some(backend) = backend(door, &at, written, config) else { continue };
-        if mode == Mode::Nat {
-            nat_backend(door, &at, &backend, &frontends, file.nat_policy, config);
+        let Some(backend) = checked(door, &at, backend, config) else { continue };
+        if spec.mode == Mode::Nat {
+            nat_backend(door, &at, &backend, &spec, config);
         } else if backend.port != 0 {
             let wrong = "the packet inside the tunnel keeps its port";
             door.refuse(&format!("{at}.port"), wrong, "remove it, or write mode = \"nat\"");
         }
-        backends.push(backend);
+        service.backends.push(backend);
     }
-    let source_ranges = policy::source_ranges(door, key, &file);
-    let named = frontends.iter().filter_map(|of| Some((of.port_name.as_deref()?, of.address.port)));
-    let port_names: BTreeMap<Box<str>, u16> = named.map(|(name, n)| (name.into(), n)).collect();
-    let spec = ServiceSpec {
-        nat_policy: file.nat_policy,
-        external_policy: file.external_policy,
-        internal_policy: file.internal_policy,
-        distribution: file.distribution,
-        mode,
-        algorithm: file.algorithm,
-        affinity_s: file.affinity_s,
-        health_check_port: file.health_check_port,
-        health: file.health.map(Arc::new),
-        mss: file.mss,
-        tcp_idle_s: file.tcp_idle_s,
-        table_size,
-        too_big: file.too_big,
-        failed_udp: file.failed_udp,
-        failed_tcp: file.failed_tcp,
-        proxy_redirect: file.proxy_redirect.map(Arc::new),
-        source_ranges: source_ranges.map(Arc::new),
-        port_names: (!port_names.is_empty()).then(|| Arc::new(port_names)),
-        frontends,
-        ..ServiceSpec::default()
+    service.spec = Arc::new(spec);
+    service
+}
+
+/// Reads a part of the file, whose keys and types are known to be right; what else is wrong with it
+/// is told by its key.
+fn typed<T: DeserializeOwned>(door: &mut Door, key: &str, written: &Json) -> Option<T> {
+    let error = match serde_path_to_error::deserialize(written) {
+        Ok(value) => return Some(value),
+        Err(error) => error,
     };
-    Service {
-        name: file.name,
-        labels: file.labels,
-        annotations: file.annotations,
-        spec: Arc::new(spec),
-        backends,
+    let segment = |at: String, segment: &Segment| match segment {
+        Segment::Seq { index } => join(&at, &index.to_string()),
+        Segment::Map { key } => join(&at, key),
+        Segment::Enum { .. } | Segment::Unknown => at,
+    };
+    let at = error.path().iter().fold(key.to_owned(), segment);
+    let text = error.into_inner().to_string();
+    let (wrong, allowed) = text.split_once(", expected ").unwrap_or((&text, ""));
+    let allowed = if allowed.is_empty() { "" } else { &format!("allowed: {allowed}") };
+    door.refuse(&at, wrong, allowed);
+    None
+}
+
+/// The elements of a list, each read by itself.
+fn elements<T: DeserializeOwned>(door: &mut Door, key: &str, list: &Json) -> Vec<Option<T>> {
+    let list = list.as_array().into_iter().flatten().enumerate();
+    list.map(|(i, one)| typed(door, &format!("{key}.{i}"), one)).collect()
+}
+
+fn backends(door: &mut Door, key: &str, written: &Json) -> Option<Vec<BackendSpec>> {
+    let list = elements(door, &format!("{key}.backends"), &written["backends"]);
+    list.into_iter().collect()
+}
+
+/// What is wanted of the service: its parts first, each of which may be wrong in its own way.
+fn spec(door: &mut Door, key: &str, written: &Json) -> Option<ServiceSpec> {
+    let told = door.problems.len();
+    elements::<FrontendSpec>(door, &format!("{key}.frontends"), &written["frontends"]);
+    let mode = typed::<ModeKeys>(door, key, written);
+    for fault in mode.iter().flat_map(ModeKeys::faults) {
+        door.refuse(&format!("{key}.{}", fault.field), &fault.wrong, &fault.allowed);
+    }
+    typed::<RangesKeys>(door, key, written);
+    if told < door.problems.len() {
+        return None;
+    }
+    let mut own = written.as_object().cloned().unwrap_or_default();
+    own.retain(|key, value| !BESIDE_SPEC.contains(&key.as_str()) && !value.is_null());
+    let mut spec: ServiceSpec = typed(door, key, &own.into())?;
+    if spec.port_names.is_none() {
+        let named = spec.frontends.iter();
+        let named = named.filter_map(|of| Some((of.port_name.as_deref()?, of.address.port)));
+        let names: BTreeMap<Box<str>, u16> = named.map(|(name, n)| (name.into(), n)).collect();
+        spec.port_names = (!names.is_empty()).then(|| Arc::new(names));
+    }
+    for fault in spec.faults() {
+        let field = fault.field.replace('[', ".").replace(']', "");
+        door.refuse(&format!("{key}.{field}"), &fault.wrong, &fault.allowed);
+    }
+    Some(spec)
+}
+
+/// What an operator who writes it has overlooked.
+fn policy(door: &mut Door, key: &str, spec: &ServiceSpec) {
+    let at = |field: &str| format!("{key}.{field}");
+    if spec.proxy_redirect.is_some() && spec.affinity_s != 0 {
+        let allowed = "leave out the one or the other";
+        door.refuse(&at("affinity_s"), "the proxy sees to affinity itself", allowed);
+    }
+    if spec.health_check_port != 0 && spec.external_policy != TrafficPolicy::Local {
+        let wrong = "only who needs local backends is asked whether there are any";
+        let allowed = "write external_policy = \"local\", or leave it out";
+        door.refuse(&at("health_check_port"), wrong, allowed);
+    }
+    if spec.nat_policy != NatPolicy::None && spec.mode != Mode::Nat {
+        let allowed = "leave it out: a tunnel carries either family; or write mode = \"nat\"";
+        door.refuse(&at("nat_policy"), "only mode nat translates", allowed);
+    }
+    if spec.frontends.is_empty() {
+        let example = "frontends = [{address = \"203.0.113.10\", port = 80, protocol = \"tcp\"}]";
+        let allowed = format!("write at least one: {example}");
+        door.refuse(&at("frontends"), "a service without frontends gets no packet", &allowed);
+    }
+}
+
+fn node_port(door: &mut Door, key: &str, frontend: &FrontendSpec) {
+    let prefix = &frontend.address.prefix;
+    if frontend.kind != FrontendKind::NodePort {
+        return;
+    }
+    if !prefix.is_single() || !prefix.addr.is_unspecified() {
+        let wrong = "a node port answers on all addresses of the appliance";
+        door.refuse(&format!("{key}.address"), wrong, "write \"0.0.0.0\" or \"::\"");
+    }
+    if frontend.address.port == 0 {
+        door.refuse(&format!("{key}.port"), "a node port is one port", "allowed: 1 to 65535");
     }
 }
 
@@ -120,140 +194,44 @@ fn name(door: &mut Door, key: &str, text: &str) {
     }
 }
 
-fn mode(door: &mut Door, key: &str, file: &file::Service) -> Mode {
-    let at = |field: &str| format!("{key}.{field}");
-    if file.mode == file::Mode::Nat {
-        for (field, written) in [
-            ("tunnel", file.tunnel.is_some()),
-            ("tunnel_port", file.tunnel_port.is_some()),
-            ("vni", file.vni.is_some()),
-        ] {
-            if written {
-                let allowed = "remove it, or write mode = \"tunnel\" or \"dsr\"";
-                door.refuse(&at(field), "mode nat has no tunnel", allowed);
-            }
-        }
-        return Mode::Nat;
+/// A backend with what the appliance says of those that don't say it.
+fn checked(
+    door: &mut Door,
+    key: &str,
+    mut backend: BackendSpec,
+    config: &Config,
+) -> Option<BackendSpec> {
+    if backend.arm == Some(ArmName::Egress) && config.egress.is_none() {
+        let allowed = "write arm = \"ingress\", or configure [egress]";
+        door.refuse(&format!("{key}.arm"), "this appliance has no egress arm", allowed);
     }
-    let Some(kind) = file.tunnel else {
-        let allowed = "write tunnel = \"geneve\", \"vxlan\", \"ipip\" or \"gue\"";
-        door.refuse(&at("tunnel"), "modes tunnel and dsr need to know which tunnel", allowed);
-        return Mode::Nat;
-    };
-    if kind == TunnelKind::Ipip && file.tunnel_port.is_some() {
-        door.refuse(&at("tunnel_port"), "ipip has no ports", "remove it");
+    backend.arm = Some(backend.arm.unwrap_or(config.backend_arm()));
+    if backend.weight == 0 {
+        backend.state = BackendState::Maintenance;
     }
-    if matches!(kind, TunnelKind::Ipip | TunnelKind::Gue) && file.vni.is_some() {
-        door.refuse(&at("vni"), "only geneve and vxlan have a VNI", "remove it");
-    }
-    let tunnel = BackendTunnel {
-        kind,
-        port: file.tunnel_port.unwrap_or(BackendTunnel::new(kind).port),
-        vni: file.vni.unwrap_or(0),
-        outer_checksum: file.outer_checksum,
-        dont_fragment: file.dont_fragment,
-    };
-    if file.mode == file::Mode::Dsr { Mode::Dsr(tunnel) } else { Mode::Tunnel(tunnel) }
-}
-
-fn frontend(door: &mut Door, key: &str, file: &file::Frontend) -> Option<FrontendSpec> {
-    let at = |field: &str| format!("{key}.{field}");
-    let protocol = protocol::number(&file.protocol);
-    if protocol.is_none() {
-        let allowed = "allowed: \"tcp\", \"udp\", \"icmp\", \"icmpv6\", \"sctp\", \"any\", \
-                       \"1\" to \"254\"";
-        door.refuse(&at("protocol"), "there is no such protocol", allowed);
-    }
-    let (told, protocol) = (protocol.is_none(), protocol.unwrap_or(0));
-    if file.port != 0 && protocol == 0 && !told {
-        let allowed = "write protocol = \"tcp\" or \"udp\" (one frontend each), or port = 0";
-        door.refuse(&at("protocol"), "a port has no meaning in any protocol", allowed);
-    } else if file.port != 0 && !matches!(protocol, 0 | 6 | 17 | 132) {
-        door.refuse(&at("port"), "this protocol has no ports", "write port = 0, or remove it");
-    }
-    let digits = file.scope.strip_prefix("0x").unwrap_or(&file.scope);
-    let scope = match digits {
-        "" if file.scope.is_empty() => Some(0),
-        digits => u64::from_str_radix(digits, 16).ok().filter(|s| *s != 0),
-    };
-    if scope.is_none() {
-        let allowed = "write the endpoint's id in hexadecimal, 0x1 to 0xffffffffffffffff, or leave \
-                       it out for all endpoints";
-        door.refuse(&at("scope"), "this is no endpoint", allowed);
-    }
-    let prefix = door.prefix(&at("address"), &file.address)?;
-    if file.kind == FrontendKind::NodePort && !(prefix.is_single() && prefix.addr.is_unspecified())
-    {
-        let wrong = "a node port answers on all addresses of the appliance";
-        door.refuse(&at("address"), wrong, "write \"0.0.0.0\" or \"::\"");
-    }
-    if file.kind == FrontendKind::NodePort && file.port == 0 {
-        door.refuse(&at("port"), "a node port is one port", "allowed: 1 to 65535");
-    }
-    let address = Address {
-        prefix,
-        port: file.port,
-        protocol,
-        reach: Reach::External,
-        endpoint: scope.unwrap_or(0),
-    };
-    let port_name = (!file.port_name.is_empty()).then(|| file.port_name.as_str().into());
-    Some(FrontendSpec { port_name, ..FrontendSpec::new(address, file.kind) })
-}
-
-fn backend(door: &mut Door, key: &str, file: &file::Backend, config: &Config) -> Option<Backend> {
-    let arm = match file.arm.as_str() {
-        "" => config.backend_arm(),
-        "ingress" => ArmName::Ingress,
-        "egress" if config.egress.is_some() => ArmName::Egress,
-        "egress" => {
-            let allowed = "write arm = \"ingress\", or configure [egress]";
-            door.refuse(&format!("{key}.arm"), "this appliance has no egress arm", allowed);
-            ArmName::Ingress
-        }
-        _ => {
-            let allowed = "allowed: \"ingress\", \"egress\"";
-            door.refuse(&format!("{key}.arm"), "there is no such arm", allowed);
-            ArmName::Ingress
-        }
-    };
-    let probe = match file.probe.as_str() {
-        "" => None,
-        text => door.address(&format!("{key}.probe"), text),
-    };
-    let state = if file.weight == 0 { BackendState::Maintenance } else { file.state };
-    let addr = door.address(&format!("{key}.address"), &file.address)?;
-    Some(Backend {
-        addr,
-        port: file.port,
-        weight: file.weight,
-        state,
-        arm,
-        probe,
-        node: file.node.clone(),
-        zone: file.zone.clone(),
-        port_names: file.port_names.clone(),
-    })
+    let probe =
+        backend.probe.map(|probe| door.address(&format!("{key}.probe"), &probe.to_string()));
+    let address = door.address(&format!("{key}.address"), &backend.address.to_string());
+    (address.is_some() && probe.is_none_or(|probe| probe.is_some())).then_some(backend)
 }
 
 /// NAT translates within a family, and needs an address of its own in it.
 fn nat_backend(
     door: &mut Door,
     key: &str,
-    backend: &Backend,
-    frontends: &[FrontendSpec],
-    policy: NatPolicy,
+    backend: &BackendSpec,
+    spec: &ServiceSpec,
     config: &Config,
 ) {
     let family = |v4| if v4 { "IPv4" } else { "IPv6" };
-    let (own, at) = (backend.addr.is_ipv4(), format!("{key}.address"));
-    let crosses = |v4| match policy {
+    let (own, at) = (backend.address.is_ipv4(), format!("{key}.address"));
+    let crosses = |v4| match spec.nat_policy {
         NatPolicy::None => false,
         NatPolicy::Nat46 => v4,
         NatPolicy::Nat64 => !v4,
     };
     let reached = |v4| (v4 == own) != crosses(v4);
-    let foreign = frontends.iter().find(|f| !reached(f.address.is_ipv4()));
+    let foreign = spec.frontends.iter().find(|f| !reached(f.address.is_ipv4()));
     if let Some(frontend) = foreign {
         let wrong = format!(
             "an {} backend, but frontend {} is {}, and mode nat does not translate between them",
@@ -273,23 +251,23 @@ fn nat_backend(
 /// What must be unique over all services, and what must agree where they share a backend.
 fn between(door: &mut Door, services: &[Service]) {
     let (mut names, mut frontends) = (Vec::new(), Vec::new());
-    let mut backends: Vec<(String, &Backend)> = Vec::new();
+    let mut backends: Vec<(String, &BackendSpec)> = Vec::new();
     for (i, service) in services.iter().enumerate() {
         names.push((format!("service.{i}.name"), service.name.as_str()));
         let keys = |field: &'static str| (0..).map(move |n| format!("service.{i}.{field}.{n}"));
         let addresses = service.spec.frontends.iter().map(|frontend| frontend.address);
         frontends.extend(keys("frontends").zip(addresses));
-        let own: Vec<(String, &Backend)> = keys("backends").zip(&service.backends).collect();
+        let own: Vec<(String, &BackendSpec)> = keys("backends").zip(&service.backends).collect();
         let ends: Vec<(String, (IpAddr, u16))> =
-            own.iter().map(|(key, b)| (format!("{key}.address"), (b.addr, b.port))).collect();
+            own.iter().map(|(key, b)| (format!("{key}.address"), (b.address, b.port))).collect();
         door.unique(&ends, "backend");
         backends.extend(own);
     }
     door.unique(&names, "name");
     door.unique(&frontends, "frontend");
-    let mut first: HashMap<(IpAddr, u16), (String, Backend)> = HashMap::new();
+    let mut first: HashMap<(IpAddr, u16), (String, BackendSpec)> = HashMap::new();
     for (key, backend) in backends {
-        let end = (backend.addr, backend.port);
+        let end = (backend.address, backend.port);
         let (earlier, agreed) = first.entry(end).or_insert_with(|| (key.clone(), backend.clone()));
         // One of the services may leave the probe out: it is the backend that is probed.
         let probe = agreed.probe.or(backend.probe);
@@ -338,11 +316,11 @@ fn reserved(door: &mut Door, services: &[Service], config: &Config) {
 fn room(door: &mut Door, services: &[Service], config: &Config) {
     let (region, mut backends, mut slots) = (&config.region, Vec::new(), 0_u64);
     for service in services {
-        let serving = |b: &&Backend| b.state == BackendState::Active;
+        let serving = |b: &&BackendSpec| b.state == BackendState::Active;
         if service.backends.iter().filter(serving).count() > 1 {
             slots += u64::from(service.spec.table_size);
         }
-        backends.extend(service.backends.iter().map(|b| (b.addr, b.port)));
+        backends.extend(service.backends.iter().map(|b| (b.address, b.port)));
     }
     backends.sort_unstable();
     backends.dedup();
@@ -358,5 +336,42 @@ fn room(door: &mut Door, services: &[Service], config: &Config) {
             let allowed = format!("raise region.{setting} in the configuration and restart both");
             door.refuse("service", &wrong, &allowed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::schema::default;
+    use crate::services::HealthCheck;
+
+    /// What `T` is where one of its keys is written as the reference says it is when left out.
+    #[track_caller]
+    fn same<T: DeserializeOwned + schemars::JsonSchema + PartialEq + std::fmt::Debug>(base: &Json) {
+        let root: Json = schemars::schema_for!(T).into();
+        let of = &root["properties"];
+        let absent: T = serde_json::from_value(base.clone()).unwrap();
+        let mut told = 0;
+        for (key, property) in of.as_object().unwrap() {
+            let value = default(&root, property);
+            if value.is_null() || !base[key].is_null() {
+                continue;
+            }
+            let mut written = base.clone();
+            written[key] = value;
+            assert_eq!(serde_json::from_value::<T>(written).unwrap(), absent, "{key}");
+            told += 1;
+        }
+        assert!(told >= 5, "only {told} keys with a default: {of}");
+    }
+
+    #[test]
+    fn a_key_that_is_left_out_is_what_the_reference_says() {
+        same::<ServiceSpec>(&json!({}));
+        same::<FrontendSpec>(&json!({"address": "10.0.0.1"}));
+        same::<BackendSpec>(&json!({"address": "10.0.0.1"}));
+        same::<HealthCheck>(&json!({"kind": "tcp"}));
     }
 }

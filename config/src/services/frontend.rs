@@ -3,14 +3,19 @@
 use std::sync::Arc;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use super::address::{Address, Reach};
 use super::kinds::FrontendKind;
 use super::text::{self, is_default};
+use crate::checked::Prefix;
+use crate::protocol;
+use crate::wrong::Wrong;
 
 /// What is wanted of a frontend.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(from = "Frontend", into = "Frontend")]
+#[schemars(with = "Frontend")]
 pub struct FrontendSpec {
     /// What it answers on.
     pub address: Address,
@@ -27,25 +32,41 @@ impl FrontendSpec {
     pub fn new(address: Address, kind: FrontendKind) -> FrontendSpec {
         FrontendSpec { address, kind, port_name: None, service_port: address.port }
     }
+
+    /// What cannot be of it, whoever says it; `at` is its path.
+    pub(super) fn fault(&self, at: &str) -> Option<Wrong> {
+        let (port, protocol) = (self.address.port, self.address.protocol);
+        let wrong = match protocol {
+            _ if port == 0 => return None,
+            6 | 17 | 132 => return None,
+            0 => "a port has no meaning in any protocol".to_owned(),
+            other => format!("protocol {} has no ports", protocol::name(other)),
+        };
+        let allowed = "write protocol tcp, udp or sctp (one frontend each), or port 0";
+        Some(Wrong::new(&format!("{at}.port"), wrong, allowed))
+    }
 }
 
 /// A frontend as it is written.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Frontend {
-    /// An address, or a network.
-    address: String,
+struct Frontend {
+    /// An address, or a network (`10.0.0.0/8`, `0.0.0.0/0`).
+    #[serde(with = "text::prefix")]
+    #[schemars(with = "String")]
+    address: Prefix,
     /// Port; 0 for any.
     #[serde(default)]
     port: u16,
-    /// `tcp`, `udp`, `sctp`, `icmp`, `icmpv6`, a number, or `any`.
+    /// `tcp`, `udp`, `icmp`, `icmpv6`, `sctp`, a number, or `any` (then port must be 0).
     #[serde(default, with = "text::protocol")]
     #[schemars(with = "String")]
     protocol: u8,
-    /// What made the address a frontend.
+    /// What made the address a frontend: `LoadBalancer`, `ClusterIP`, `NodePort` (address 0.0.0.0
+    /// or ::), `ExternalIPs`, `HostPort`, `LocalRedirect`.
     #[serde(rename = "type", default = "load_balancer")]
     kind: FrontendKind,
-    /// Restricts backends to those of a port name.
+    /// Only backends that have this port name; left out for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     port_name: Option<Arc<str>>,
     /// The port as the service defines it; `port` where it is left out.
@@ -54,82 +75,41 @@ pub(super) struct Frontend {
     /// Whose packets.
     #[serde(default, skip_serializing_if = "is_default")]
     reach: Reach,
-    /// Gateway endpoint in hexadecimal; none for all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    scope: Option<String>,
+    /// Only packets of this gateway endpoint, in hexadecimal (`0x1f2e...`; for azure the external
+    /// VNI); left out for all.
+    #[serde(default, skip_serializing_if = "is_default", with = "text::scope")]
+    #[schemars(with = "String")]
+    scope: u64,
 }
 
 fn load_balancer() -> FrontendKind {
     FrontendKind::LoadBalancer
 }
 
-impl From<&FrontendSpec> for Frontend {
-    fn from(said: &FrontendSpec) -> Frontend {
+impl From<FrontendSpec> for Frontend {
+    fn from(said: FrontendSpec) -> Frontend {
         let Address { prefix, port, protocol, reach, endpoint } = said.address;
         Frontend {
-            address: text::prefix_text(&prefix),
+            address: prefix,
             port,
             protocol,
             kind: said.kind,
-            port_name: said.port_name.clone(),
+            port_name: said.port_name,
             service_port: (said.service_port != port).then_some(said.service_port),
             reach,
-            scope: (endpoint != 0).then(|| format!("{endpoint:#x}")),
+            scope: endpoint,
         }
     }
 }
 
-impl TryFrom<Frontend> for FrontendSpec {
-    type Error = String;
-
-    fn try_from(written: Frontend) -> Result<FrontendSpec, String> {
-        let scope = written.scope.as_deref().map(|scope| {
-            let digits = scope.strip_prefix("0x").unwrap_or(scope);
-            u64::from_str_radix(digits, 16).map_err(|_| {
-                format!("`{scope}` is no endpoint, expected 0x1 to 0xffffffffffffffff")
-            })
-        });
-        let address = Address {
-            prefix: text::prefix_of(&written.address)?,
-            port: written.port,
-            protocol: written.protocol,
-            reach: written.reach,
-            endpoint: scope.transpose()?.unwrap_or(0),
-        };
-        Ok(FrontendSpec {
-            address,
+impl From<Frontend> for FrontendSpec {
+    fn from(written: Frontend) -> FrontendSpec {
+        let Frontend { address: prefix, port, protocol, reach, scope: endpoint, .. } = written;
+        FrontendSpec {
+            address: Address { prefix, port, protocol, reach, endpoint },
             kind: written.kind,
-            port_name: written.port_name,
-            service_port: written.service_port.unwrap_or(written.port),
-        })
-    }
-}
-
-/// Lists of frontends for serde.
-pub(super) mod list {
-    use super::{Deserialize, Deserializer, Frontend, FrontendSpec, Serializer};
-
-    pub fn serialize<S: Serializer>(
-        list: &[FrontendSpec],
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(list.iter().map(Frontend::from))
-    }
-
-    /// A frontend that is told wrong by its own conversion keeps its place in the path.
-    #[derive(Deserialize)]
-    #[serde(try_from = "Frontend")]
-    struct One(FrontendSpec);
-
-    impl TryFrom<Frontend> for One {
-        type Error = String;
-
-        fn try_from(written: Frontend) -> Result<One, String> {
-            FrontendSpec::try_from(written).map(One)
+            port_name: written.port_name.filter(|name| !name.is_empty()),
+            service_port: written.service_port.unwrap_or(port),
         }
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<FrontendSpec>, D::Error> {
-        Ok(Vec::<One>::deserialize(from)?.into_iter().map(|One(said)| said).collect())
     }
 }

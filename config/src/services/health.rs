@@ -6,7 +6,9 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::text::is_default;
 use crate::checked::Probing;
+use crate::wrong::Wrong;
 
 /// What a probe asks of a backend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
@@ -41,6 +43,7 @@ pub struct HealthCheck {
     pub expect: String,
     /// https: `false` takes any certificate.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    #[schemars(extend("default" = true))]
     pub verify: bool,
     /// https: PEM file of the authorities that are believed, a path in `health.ca_folder`; empty
     /// for `health.ca_file`.
@@ -83,10 +86,6 @@ fn is_yes(value: &bool) -> bool {
     *value
 }
 
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
-}
-
 /// When a backend is probed, and what makes a verdict.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timing {
@@ -102,17 +101,6 @@ pub struct Timing {
     pub fall: u32,
     /// How often the rise of one that flaps is doubled at most; 0 to 6.
     pub damping: u8,
-}
-
-/// What is wrong with a check: the field, what was found, and what is allowed.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Wrong {
-    /// The field of [`HealthCheck`].
-    pub field: &'static str,
-    /// What is wrong with it.
-    pub wrong: String,
-    /// What may stand there.
-    pub allowed: String,
 }
 
 /// The good statuses where nobody says.
@@ -176,7 +164,7 @@ impl HealthCheck {
     pub fn faults(&self) -> Vec<Wrong> {
         let mut faults = Vec::new();
         let mut refuse = |field: &'static str, wrong: &str, allowed: &str| {
-            faults.push(Wrong { field, wrong: wrong.into(), allowed: allowed.into() });
+            faults.push(Wrong::new(field, wrong, allowed));
         };
         self.times(&mut refuse);
         let visible = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());

@@ -1,56 +1,7 @@
-//! What a service, a frontend and a backend may be: modes, policies, kinds and states.
+//! What a service, a frontend and a backend may be: tunnels, policies, kinds and states.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-/// How packets reach the backends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// Rewritten, source NAT to an address of ours. Frontends and backends are of one family.
-    #[default]
-    Nat,
-    /// In a tunnel with a return leg.
-    Tunnel(BackendTunnel),
-    /// In a tunnel, for plain flows: the backend answers by itself.
-    Dsr(BackendTunnel),
-}
-
-/// The tunnel to a service's backends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct BackendTunnel {
-    /// The encapsulation.
-    pub kind: TunnelKind,
-    /// UDP destination port; 0 for IPIP.
-    pub port: u16,
-    /// Network identifier, 24 bits; 0 for IPIP and GUE.
-    #[serde(default)]
-    pub vni: u32,
-    /// Fill in the outer UDP checksum where it could be zero.
-    #[serde(default)]
-    pub outer_checksum: bool,
-    /// Set DF on the outer IPv4 header.
-    #[serde(default = "yes")]
-    pub dont_fragment: bool,
-}
-
-fn yes() -> bool {
-    true
-}
-
-impl BackendTunnel {
-    /// A tunnel of that kind of which nothing else is said.
-    pub fn new(kind: TunnelKind) -> BackendTunnel {
-        let port = match kind {
-            TunnelKind::Geneve => 6081,
-            TunnelKind::Vxlan => 4789,
-            TunnelKind::Gue => 6080,
-            TunnelKind::Ipip => 0,
-        };
-        BackendTunnel { kind, port, vni: 0, outer_checksum: false, dont_fragment: true }
-    }
-}
 
 /// What a tunnel is made of; the numbers are those of the tables' records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]

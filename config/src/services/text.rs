@@ -32,6 +32,62 @@ pub fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
+/// Prefixes for serde.
+pub mod prefix {
+    use super::{Prefix, prefix_of, prefix_text};
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    /// As a text.
+    ///
+    /// # Errors
+    /// The serializer's own.
+    pub fn serialize<S: Serializer>(prefix: &Prefix, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&prefix_text(prefix))
+    }
+
+    /// From a text.
+    ///
+    /// # Errors
+    /// It is no address and no network.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Prefix, D::Error> {
+        prefix_of(&String::deserialize(from)?).map_err(D::Error::custom)
+    }
+}
+
+/// Ids of gateway endpoints for serde; an empty text is 0, which is all endpoints.
+pub mod scope {
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    /// In hexadecimal.
+    ///
+    /// # Errors
+    /// The serializer's own.
+    pub fn serialize<S: Serializer>(id: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&format!("{id:#x}"))
+    }
+
+    /// From hexadecimal.
+    ///
+    /// # Errors
+    /// It is no id.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+        let text = String::deserialize(from)?;
+        if text.is_empty() {
+            return Ok(0);
+        }
+        let digits = text.strip_prefix("0x").unwrap_or(&text);
+        let id = u64::from_str_radix(digits, 16).ok().filter(|id| *id != 0);
+        id.ok_or_else(|| {
+            D::Error::custom(format!(
+                "`{text}` is no endpoint, expected its id in hexadecimal, 0x1 to \
+                 0xffffffffffffffff, or nothing for all endpoints"
+            ))
+        })
+    }
+}
+
 /// Lists of prefixes for serde.
 pub mod prefixes {
     use super::{Prefix, prefix_of, prefix_text};
@@ -82,5 +138,61 @@ pub mod protocol {
                  \"icmpv6\", \"any\" or \"1\" to \"254\""
             ))
         })
+    }
+}
+
+/// Addresses for serde.
+pub mod address {
+    use std::net::IpAddr;
+
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    /// As a text.
+    ///
+    /// # Errors
+    /// The serializer's own.
+    pub fn serialize<S: Serializer>(address: &IpAddr, to: S) -> Result<S::Ok, S::Error> {
+        address.serialize(to)
+    }
+
+    /// From a text.
+    ///
+    /// # Errors
+    /// It is no address.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<IpAddr, D::Error> {
+        let text = String::deserialize(from)?;
+        text.parse().map_err(|_| {
+            D::Error::custom(format!(
+                "`{text}` is no address, expected \"10.0.1.10\" or \"fd00:1::10\""
+            ))
+        })
+    }
+}
+
+/// Addresses that may be left out for serde; an empty text is none.
+pub mod optional_address {
+    use std::net::IpAddr;
+
+    use serde::de::IntoDeserializer;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::address;
+
+    /// As a text.
+    ///
+    /// # Errors
+    /// The serializer's own.
+    pub fn serialize<S: Serializer>(address: &Option<IpAddr>, to: S) -> Result<S::Ok, S::Error> {
+        address.serialize(to)
+    }
+
+    /// From a text.
+    ///
+    /// # Errors
+    /// It is no address.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<IpAddr>, D::Error> {
+        let text = Option::<String>::deserialize(from)?.filter(|text| !text.is_empty());
+        text.map(|text| address::deserialize(text.into_deserializer())).transpose()
     }
 }

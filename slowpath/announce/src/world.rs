@@ -73,7 +73,7 @@ pub fn service(name: &str, more: Value, frontends: &[(&str, u16, &str)]) -> Valu
 pub fn backends(service: &str, all: &[(&str, &str, &str)]) -> Value {
     let one = |(address, state, node): &(&str, &str, &str)| {
         json!({"address": address, "port": 80, "protocol": "tcp", "state": state,
-            "place": {"node": node}})
+            "node": node})
     };
     let endpoints: Vec<Value> = all.iter().map(one).collect();
     json!({"kind": "Backends", "name": service, "spec": {"service": service,

@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 
 use clap::Args;
-use config::services::{BackendTunnel, Mode, TunnelKind};
+use config::services::{BackendTunnel, MODE_KEYS, Mode, TunnelKind};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 /// Options of a service; what is not named stays as it is.
@@ -72,8 +73,11 @@ impl Policy {
     /// Writes what is named into an object.
     pub fn edit(&self, object: &mut Value) -> Result<(), String> {
         let spec = &mut object["spec"];
-        let mode: Mode = serde_json::from_value(spec["mode"].clone()).unwrap_or_default();
-        spec["mode"] = json!(self.mode(mode)?);
+        let mode = Mode::deserialize(&*spec).unwrap_or_default();
+        if let (Some(spec), Value::Object(keys)) = (spec.as_object_mut(), json!(self.mode(mode)?)) {
+            spec.retain(|key, _| !MODE_KEYS.contains(&key.as_str()));
+            spec.extend(keys);
+        }
         for (field, value) in [
             ("algorithm", self.algorithm.as_ref().map(|word| json!(word))),
             ("affinity_s", self.affinity.map(|seconds| json!(seconds))),
@@ -93,8 +97,12 @@ impl Policy {
         for (ranges, policy) in [(&self.allow, "allow"), (&self.deny, "deny")] {
             match ranges.as_slice() {
                 [] => {}
-                [any] if any == "any" => spec["source_ranges"] = Value::Null,
-                some => spec["source_ranges"] = json!({ "policy": policy, "prefixes": some }),
+                [any] if any == "any" => {
+                    (spec["source_ranges"], spec["source_policy"]) = (json!([]), json!("allow"));
+                }
+                some => {
+                    (spec["source_ranges"], spec["source_policy"]) = (json!(some), json!(policy));
+                }
             }
         }
         for (option, field, value) in [
@@ -231,10 +239,7 @@ impl Backend {
     /// Writes what is said into a member.
     pub fn edit(&self, member: &mut Value) {
         for (key, value) in &self.about {
-            match key.as_str() {
-                "node" | "zone" => member["place"][key] = value.clone(),
-                _ => member[key] = value.clone(),
-            }
+            member[key] = value.clone();
         }
     }
 }
@@ -272,7 +277,7 @@ mod tests {
         assert_eq!(frontend("any://203.0.113.0/24").unwrap()["address"], "203.0.113.0/24");
         let one = backend("10.0.2.11:80,weight=5,zone=a").unwrap();
         let told = json!({"address": "10.0.2.11", "port": 80, "protocol": "tcp", "weight": 5,
-            "place": {"zone": "a"}});
+            "zone": "a"});
         assert_eq!((one.member("tcp"), one.is(&told)), (told.clone(), true));
         assert_eq!(backend("fd00::1").unwrap().to_string(), "fd00::1");
         let told = json!({"kind": "http", "port": 8080, "path": "/a:b"});

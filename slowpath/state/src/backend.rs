@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use config::checked::ArmName;
-pub use config::services::BackendState as State;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+pub use config::services::{BackendState as State, Place};
 use smallvec::SmallVec;
 
 use crate::address::Endpoint;
@@ -48,21 +46,6 @@ pub struct Instance {
     pub place: Option<Arc<Place>>,
     /// Source address whose packets on the exception path go to exactly this backend.
     pub probe: Option<IpAddr>,
-}
-
-/// Where a backend runs.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Place {
-    /// Its node; empty counts as local everywhere.
-    pub node: Box<str>,
-    /// Its zone; empty for unknown.
-    pub zone: Box<str>,
-    /// Zones that are asked to use it; empty for no hint. Hints count only where all of a
-    /// frontend's serving backends have one.
-    pub for_zones: Vec<Box<str>>,
-    /// Number of the cluster that it is of; 0 for this one.
-    pub cluster: u32,
 }
 
 impl Instance {

@@ -29,19 +29,19 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use appliance::ApplianceSpec;
-pub use backends::{BackendsSpec, Member};
+pub use backends::BackendsSpec;
 pub use bgp::BgpPeeringPolicySpec;
 pub use change::Change;
 pub use checked::Checked;
 pub use config::private_link::Spec as PrivateLinkSpec;
 pub use config::services::{
-    AFFINITY_MAX_S, FrontendSpec, ProxyRedirect, ServiceSpec, SourceRanges,
+    AFFINITY_MAX_S, BackendSpec, FrontendSpec, ProxyRedirect, ServiceSpec, SourceRanges,
 };
 pub use described::Described;
 pub use json::{API, schema};
 pub use kind::{Key, Kind};
 pub use objects::{Event, History, Objects, TooOld};
-pub use read::read;
+pub use read::{read, read_described};
 pub use refusal::{Refusal, Why};
 pub use source::{LEASE_MAX_S, REVISION_MAX, SourceSpec};
 
@@ -75,7 +75,7 @@ macro_rules! specs {
 
             fn spec_from(self, json: &serde_json::Value) -> Result<Spec, Refusal> {
                 match self {
-                    $(Kind::$kind => read::<$spec>(json, "spec").map(Spec::$kind),)*
+                    $(Kind::$kind => read_described::<$spec>(json, "spec").map(Spec::$kind),)*
                 }
             }
         }

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use config::services::{self as file, Service, Services};
+use config::services::{Service, Services};
 
-use crate::backend::Place;
 use crate::labels::Pairs;
 use crate::name::{Name, NoName, Source};
-use crate::object::{BackendsSpec, Member, Object, Spec};
+use crate::object::{BackendSpec, BackendsSpec, Object, Spec};
 
 /// What a services file wants, as said by `source`; or which name is none.
 pub fn objects(services: &Services, source: &Source) -> Result<Vec<Object>, NoName> {
@@ -16,8 +15,12 @@ pub fn objects(services: &Services, source: &Source) -> Result<Vec<Object>, NoNa
     for service in &services.services {
         let name = Name::new(&service.name)?;
         let protocol = protocol(service);
-        let endpoints = service.backends.iter().map(|backend| member(backend, protocol));
-        let backends = BackendsSpec { service: name.clone(), endpoints: endpoints.collect() };
+        let of_frontends = |backend: &BackendSpec| match backend.protocol {
+            0 => BackendSpec { protocol, ..backend.clone() },
+            _ => backend.clone(),
+        };
+        let endpoints = service.backends.iter().map(of_frontends).collect();
+        let backends = BackendsSpec { service: name.clone(), endpoints };
         let spec = Spec::Service(Arc::clone(&service.spec));
         let mut object = Object::new(name.clone(), source.clone(), spec);
         object.labels = pairs(&service.labels);
@@ -31,20 +34,6 @@ pub fn objects(services: &Services, source: &Source) -> Result<Vec<Object>, NoNa
 fn pairs(written: &BTreeMap<String, String>) -> Pairs {
     let pairs = written.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into()));
     (!written.is_empty()).then(|| Arc::new(pairs.collect()))
-}
-
-fn member(backend: &file::Backend, protocol: u8) -> Member {
-    let (node, zone) = (backend.node.as_str().into(), backend.zone.as_str().into());
-    let place = Place { node, zone, ..Place::default() };
-    Member {
-        weight: backend.weight,
-        state: backend.state,
-        arm: Some(backend.arm),
-        place: (place != Place::default()).then(|| Arc::new(place)),
-        port_names: backend.port_names.iter().map(|name| name.as_str().into()).collect(),
-        probe: backend.probe,
-        ..Member::new(backend.addr, backend.port, protocol)
-    }
 }
 
 /// Backends speak what all frontends do: then Maglev's tables are Cilium's, slot for slot. Where
@@ -99,7 +88,7 @@ mod tests {
         let backends = json!({"service": "shop/web", "endpoints": [{
             "address": "10.0.1.2", "port": 80, "protocol": "tcp", "port_names": ["http"],
             "weight": 7, "state": "terminating", "arm": "ingress", "probe": "198.18.0.1",
-            "place": {"node": "n1", "zone": "a", "for_zones": [], "cluster": 0},
+            "node": "n1", "zone": "a",
         }]});
         assert_eq!(all[1]["spec"], backends);
         let protocol =
@@ -132,7 +121,8 @@ mod tests {
             ("failed_tcp", json!("reset")),
             ("tcp_idle_s", json!(60)),
             ("too_big", json!("drop")),
-            ("source_ranges", json!({"policy": "deny", "prefixes": ["10.0.0.0/8"]})),
+            ("source_ranges", json!(["10.0.0.0/8"])),
+            ("source_policy", json!("deny")),
             ("health_check_port", json!(31_000)),
             ("health", json!({"kind": "tcp"})),
             ("proxy_redirect", json!({"port": 9_000, "ports": [80]})),

@@ -9,7 +9,7 @@ use state::backend::State;
 use state::frontend::Kind;
 use state::name::{Name, Source};
 use state::object::{
-    API, BackendsSpec, Change, FrontendSpec, Key, Member, Object, ServiceSpec, Spec,
+    API, BackendSpec, BackendsSpec, Change, FrontendSpec, Key, Object, ServiceSpec, Spec,
 };
 
 /// Endpoints in one object, as in an EndpointSlice.
@@ -77,9 +77,9 @@ impl Load {
     fn slice(&self, n: u32, slice: u32, resting: Option<u32>) -> Result<Object, String> {
         let member = |b: u32| {
             let at = Ipv4Addr::from(BACKS + n * self.backends + b);
-            let member = Member::new(IpAddr::V4(at), 8080, 6);
+            let member = BackendSpec::new(IpAddr::V4(at), 8080, 6);
             let state = if resting == Some(b) { State::Maintenance } else { State::Active };
-            Member { state, ..member }
+            BackendSpec { state, ..member }
         };
         let last = self.backends.min((slice + 1) * SLICE);
         let endpoints = (slice * SLICE..last).map(member).collect();

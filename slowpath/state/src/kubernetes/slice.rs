@@ -9,7 +9,7 @@ use super::Settings;
 use super::annotations::Reader;
 use super::wire::{Conditions, Endpoint, EndpointSlice};
 use crate::backend::{Place, State};
-use crate::object::{BackendsSpec, Member, Object, Refusal, Spec};
+use crate::object::{BackendSpec, BackendsSpec, Object, Refusal, Spec};
 
 /// The label that names a slice's service.
 const SERVICE: &str = "kubernetes.io/service-name";
@@ -33,7 +33,7 @@ pub fn slice(
     let weight = annotations.value("weight", "0 to 65535", |text| text.trim().parse().ok());
     annotations.note_unknown(&[]);
     notes.extend(annotations.notes.into_iter().map(|note| format!("{name}: {note}")));
-    let mut members: Vec<Member> = Vec::with_capacity(from.endpoints.len() * from.ports.len());
+    let mut members: Vec<BackendSpec> = Vec::with_capacity(from.endpoints.len() * from.ports.len());
     for (i, endpoint) in from.endpoints.iter().enumerate() {
         let state = match weight {
             Some(0) => State::Maintenance,
@@ -46,11 +46,11 @@ pub fn slice(
                 let allowed = format!("allowed: an {} address", from.address_type);
                 Refusal::new(format!("endpoints[{i}].addresses[{j}]"), wrong, allowed)
             })?;
-            let like = Member {
+            let like = BackendSpec {
                 weight: weight.unwrap_or(100),
                 state,
                 place: place.clone(),
-                ..Member::new(address, 0, 0)
+                ..BackendSpec::new(address, 0, 0)
             };
             add(&mut members, &like, from);
         }
@@ -63,7 +63,7 @@ pub fn slice(
 }
 
 /// One member for each port.
-fn add(members: &mut Vec<Member>, like: &Member, from: &EndpointSlice) {
+fn add(members: &mut Vec<BackendSpec>, like: &BackendSpec, from: &EndpointSlice) {
     for port in &from.ports {
         let number = port.port.unwrap_or(0);
         if like.address == IpAddr::V4(PLACEHOLDER.0) && number == PLACEHOLDER.1 {
@@ -74,12 +74,12 @@ fn add(members: &mut Vec<Member>, like: &Member, from: &EndpointSlice) {
             port_names.push(port.name.clone());
         }
         let protocol = port.protocol.number();
-        members.push(Member { port: number, protocol, port_names, ..like.clone() });
+        members.push(BackendSpec { port: number, protocol, port_names, ..like.clone() });
     }
 }
 
 /// Makes one of those at one place, with all their names; the better state counts.
-fn collapse(members: &mut Vec<Member>) {
+fn collapse(members: &mut Vec<BackendSpec>) {
     if members.len() < 2 {
         return;
     }

@@ -51,7 +51,7 @@ fn frontends(object: &Object) -> Vec<String> {
 }
 
 fn members(object: &Object) -> Vec<String> {
-    let line = |member: &crate::object::Member| {
+    let line = |member: &crate::object::BackendSpec| {
         let (state, names) = (member.state.as_str(), member.port_names.join("+"));
         format!("{} {state} {names} {}", member.endpoint(), member.weight)
     };

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use config::Wrong;
+
 use super::kind::Key;
 
 /// What sort of reason there is, for those who answer machines.
@@ -61,6 +63,12 @@ impl Refusal {
     /// The same, of this object.
     pub fn of(self, key: &Key) -> Refusal {
         Refusal { object: Some(key.clone()), ..self }
+    }
+}
+
+impl From<Wrong> for Refusal {
+    fn from(Wrong { field, wrong, allowed }: Wrong) -> Refusal {
+        Refusal::new(field, wrong, allowed)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::address::{Address, Reach};
 use crate::backend::{Instance, State};
 use crate::frontend::Kind as FrontendKind;
 use crate::name::{Name, Source};
-use crate::object::{Checked, FrontendSpec, Member, Object, ServiceSpec};
+use crate::object::{BackendSpec, Checked, FrontendSpec, Object, ServiceSpec};
 use crate::service::Service;
 
 /// None named is all.
@@ -68,7 +68,7 @@ pub(super) fn row(object: &Object, spec: Checked<ServiceSpec>) -> Service {
 
 /// Of a source that is `silent`, nothing gets new flows.
 pub(super) fn instance(
-    member: &Member,
+    member: &BackendSpec,
     service: &Name,
     source: &Source,
     arm: ArmName,

@@ -16,7 +16,7 @@ use state::backend::State;
 use state::frontend::Kind;
 use state::name::{Name, Precedence, Source};
 use state::object::{
-    API, BackendsSpec, Change, FrontendSpec, Key, Member, Object, Objects, ServiceSpec, Spec,
+    API, BackendSpec, BackendsSpec, Change, FrontendSpec, Key, Object, Objects, ServiceSpec, Spec,
 };
 use state::reflect::Reflector;
 use state::store::{Disk, Store};
@@ -175,7 +175,7 @@ fn random_change(rng: &mut Rng, wanted: &mut BTreeMap<Key, Spec>) -> Change {
                 let state = [State::Active, State::Active, State::Terminating][rng.usize(..3)];
                 let addr = format!("10.0.0.{n}").parse().unwrap();
                 if rng.u32(..2) == 0 {
-                    endpoints.push(Member { state, ..Member::new(addr, 8080, 6) });
+                    endpoints.push(BackendSpec { state, ..BackendSpec::new(addr, 8080, 6) });
                 }
             }
             let spec = BackendsSpec { service, endpoints };

@@ -68,8 +68,7 @@ fn base() -> Value {
 /// Each field, another value of it, what has to be said beside it for it to mean something, and
 /// where it shows.
 fn fields() -> Vec<(&'static str, Value, Value, Seen)> {
-    let tunnel = json!({"kind": "geneve", "port": 6081, "vni": 5, "outer_checksum": false,
-                        "dont_fragment": true});
+    let tunnel = json!({"mode": "tunnel", "tunnel": "geneve"});
     let ignored = json!({ state::kubernetes::IGNORED: "a field" });
     let fewer = json!([base()["frontends"][0].clone()]);
     let alone = json!({});
@@ -80,7 +79,12 @@ fn fields() -> Vec<(&'static str, Value, Value, Seen)> {
         of("external_policy", json!("local"), Seen::Region),
         of("internal_policy", json!("local"), Seen::Region),
         of("distribution", json!("same-zone"), Seen::Region),
-        of("mode", json!({ "tunnel": tunnel }), Seen::Region),
+        ("mode", json!("dsr"), tunnel.clone(), Seen::Region),
+        ("tunnel", json!("vxlan"), tunnel.clone(), Seen::Region),
+        ("tunnel_port", json!(6082), tunnel.clone(), Seen::Region),
+        ("vni", json!(5), tunnel.clone(), Seen::Region),
+        ("outer_checksum", json!(true), tunnel.clone(), Seen::Region),
+        ("dont_fragment", json!(false), tunnel, Seen::Region),
         of("algorithm", json!("random"), Seen::Region),
         of("loopback_host_port", json!(true), Seen::Region),
         of("delegate_if_local", json!(true), Seen::Refused("spec.delegate_if_local: true")),
@@ -95,7 +99,8 @@ fn fields() -> Vec<(&'static str, Value, Value, Seen)> {
         of("failed_udp", json!("keep"), Seen::Region),
         of("failed_tcp", json!("reset"), Seen::Region),
         of("proxy_redirect", json!({"port": 9000}), Seen::Region),
-        of("source_ranges", json!({"prefixes": ["198.51.100.0/24"]}), Seen::Region),
+        of("source_ranges", json!(["198.51.100.0/24"]), Seen::Region),
+        ("source_policy", json!("deny"), json!({"source_ranges": ["10.0.0.0/8"]}), Seen::Region),
         of("port_names", json!({"http": 80}), Seen::Note),
         of("frontends", fewer, Seen::Region),
     ]
@@ -148,7 +153,7 @@ fn shown(spec: &Value) -> Shown {
     let mut desired = Desired::new(&config, Arc::clone(&store), &[], now.wall);
     let endpoint = |last: u8, node: &str, zone: &str| {
         json!({"address": format!("10.0.2.{last}"), "port": 8080, "protocol": "tcp",
-               "weight": last, "place": {"node": node, "zone": zone}})
+               "weight": last, "node": node, "zone": zone})
     };
     let endpoints = [endpoint(11, "n1", "a"), endpoint(12, "n2", "a"), endpoint(13, "n3", "b")];
     let backends = object("Backends", &json!({"service": "web", "endpoints": endpoints}));

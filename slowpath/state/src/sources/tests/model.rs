@@ -11,7 +11,7 @@ use super::world::World;
 use super::{CASES, Setting, address, backend, frontend, object};
 use super::{Name, OnExpiry, Source};
 use backend::State;
-use object::{API, BackendsSpec, Member, Object, ServiceSpec, Spec};
+use object::{API, BackendSpec, BackendsSpec, Object, ServiceSpec, Spec};
 
 const SOURCES: [&str; 3] = ["a", "b", "c"];
 const SERVICES: usize = 3;
@@ -163,8 +163,10 @@ fn frontends(source: usize, service: usize, own: bool) -> Vec<String> {
 
 fn objects(source: usize, service: usize, of: &(bool, BTreeMap<u8, State>)) -> Vec<Object> {
     let name = Name::new(&name(service)).unwrap();
-    let member =
-        |(n, state): (&u8, &State)| Member { state: *state, ..Member::new(endpoint(*n), 80, 6) };
+    let member = |(n, state): (&u8, &State)| BackendSpec {
+        state: *state,
+        ..BackendSpec::new(endpoint(*n), 80, 6)
+    };
     let list = BackendsSpec { service: name.clone(), endpoints: of.1.iter().map(member).collect() };
     let frontends = frontends(source, service, of.0).into_iter().map(|address| {
         let address = address::Address::new(address.parse().unwrap(), 80, 6);

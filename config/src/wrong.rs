@@ -1,10 +1,10 @@
-//! What is wrong with a field of a private link.
+//! What is wrong with a field.
 
 /// A field that can't be as it is.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{field}: {wrong}; {allowed}")]
 pub struct Wrong {
-    /// Path of the field, `spec.subscription`.
+    /// Path of the field, `spec.subscription` or `frontends[0].port`.
     pub field: String,
     /// What is wrong.
     pub wrong: String,

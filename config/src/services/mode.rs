@@ -1,0 +1,165 @@
+//! How packets reach a service's backends, and how that is written: keys beside the service's own.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::kinds::TunnelKind;
+use super::text::is_default;
+use crate::wrong::Wrong;
+
+/// How packets reach the backends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(try_from = "ModeKeys", into = "ModeKeys")]
+#[schemars(with = "ModeKeys")]
+pub enum Mode {
+    /// Rewritten, source NAT to an address of ours. Frontends and backends are of one family.
+    #[default]
+    Nat,
+    /// In a tunnel with a return leg.
+    Tunnel(BackendTunnel),
+    /// In a tunnel, for plain flows: the backend answers by itself.
+    Dsr(BackendTunnel),
+}
+
+/// The tunnel to a service's backends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BackendTunnel {
+    /// The encapsulation.
+    pub kind: TunnelKind,
+    /// UDP destination port; 0 for IPIP.
+    pub port: u16,
+    /// Network identifier, 24 bits; 0 for IPIP and GUE.
+    pub vni: u32,
+    /// Fill in the outer UDP checksum where it could be zero.
+    pub outer_checksum: bool,
+    /// Set DF on the outer IPv4 header.
+    pub dont_fragment: bool,
+}
+
+impl BackendTunnel {
+    /// A tunnel of that kind of which nothing else is said.
+    pub fn new(kind: TunnelKind) -> BackendTunnel {
+        let port = match kind {
+            TunnelKind::Geneve => 6081,
+            TunnelKind::Vxlan => 4789,
+            TunnelKind::Gue => 6080,
+            TunnelKind::Ipip => 0,
+        };
+        BackendTunnel { kind, port, vni: 0, outer_checksum: false, dont_fragment: true }
+    }
+}
+
+/// The keys that say the mode and its tunnel: whoever changes it replaces all of them.
+pub const MODE_KEYS: [&str; 6] =
+    ["mode", "tunnel", "tunnel_port", "vni", "outer_checksum", "dont_fragment"];
+
+/// The mode without its tunnel.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum ModeName {
+    #[default]
+    Nat,
+    Tunnel,
+    Dsr,
+}
+
+/// The keys of a service that say how packets reach its backends.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub(super) struct ModeKeys {
+    /// `nat` rewrites addresses, `tunnel` wraps the packet and takes the answer back, `dsr` wraps
+    /// plain packets and the backend answers by itself.
+    mode: ModeName,
+    /// modes tunnel and dsr: `geneve`, `vxlan`, `ipip` or `gue`.
+    #[serde(skip_serializing_if = "is_default")]
+    tunnel: Option<TunnelKind>,
+    /// UDP port of the tunnel. Default 6081 (geneve), 4789 (vxlan), 6080 (gue); ipip has none.
+    #[serde(skip_serializing_if = "is_default")]
+    #[schemars(range(min = 1))]
+    tunnel_port: Option<u16>,
+    /// Network identifier of geneve and vxlan. Default 0.
+    #[serde(skip_serializing_if = "is_default")]
+    #[schemars(range(min = 0, max = 16777215))]
+    vni: Option<u32>,
+    /// Send outer UDP checksums also where they may be zero (IPv4).
+    #[serde(skip_serializing_if = "is_default")]
+    outer_checksum: bool,
+    /// Forbid fragments of the outer packet (DF).
+    #[serde(skip_serializing_if = "is_yes")]
+    #[schemars(extend("default" = true))]
+    dont_fragment: bool,
+}
+
+fn is_yes(value: &bool) -> bool {
+    *value
+}
+
+impl Default for ModeKeys {
+    fn default() -> ModeKeys {
+        ModeKeys::from(Mode::Nat)
+    }
+}
+
+impl ModeKeys {
+    /// Keys that don't fit the mode or the tunnel.
+    pub(super) fn faults(&self) -> Vec<Wrong> {
+        let wrong = |field, wrong: &str, allowed: &str| Wrong::new(field, wrong, allowed);
+        let (port, vni) = (self.tunnel_port.is_some(), self.vni.is_some());
+        if self.mode == ModeName::Nat {
+            let given = [("tunnel", self.tunnel.is_some()), ("tunnel_port", port), ("vni", vni)];
+            let given = given.into_iter().filter(|(_, given)| *given);
+            let allowed = "remove it, or write mode = \"tunnel\" or \"dsr\"";
+            return given.map(|(key, _)| wrong(key, "mode nat has no tunnel", allowed)).collect();
+        }
+        let mut all = Vec::new();
+        if self.tunnel.is_none() {
+            let allowed = "write tunnel = \"geneve\", \"vxlan\", \"ipip\" or \"gue\"";
+            all.push(wrong("tunnel", "modes tunnel and dsr need to know which tunnel", allowed));
+        }
+        if self.tunnel == Some(TunnelKind::Ipip) && port {
+            all.push(wrong("tunnel_port", "ipip has no ports", "remove it"));
+        }
+        if matches!(self.tunnel, Some(TunnelKind::Ipip | TunnelKind::Gue)) && vni {
+            all.push(wrong("vni", "only geneve and vxlan have a VNI", "remove it"));
+        }
+        all
+    }
+}
+
+impl TryFrom<ModeKeys> for Mode {
+    type Error = String;
+
+    fn try_from(keys: ModeKeys) -> Result<Mode, String> {
+        if let Some(fault) = keys.faults().first() {
+            return Err(fault.to_string());
+        }
+        let Some(kind) = keys.tunnel else { return Ok(Mode::Nat) };
+        let usual = BackendTunnel::new(kind);
+        let tunnel = BackendTunnel {
+            kind,
+            port: keys.tunnel_port.unwrap_or(usual.port),
+            vni: keys.vni.unwrap_or(usual.vni),
+            outer_checksum: keys.outer_checksum,
+            dont_fragment: keys.dont_fragment,
+        };
+        Ok(if keys.mode == ModeName::Dsr { Mode::Dsr(tunnel) } else { Mode::Tunnel(tunnel) })
+    }
+}
+
+impl From<Mode> for ModeKeys {
+    fn from(mode: Mode) -> ModeKeys {
+        let (mode, tunnel) = match mode {
+            Mode::Nat => (ModeName::Nat, None),
+            Mode::Tunnel(tunnel) => (ModeName::Tunnel, Some(tunnel)),
+            Mode::Dsr(tunnel) => (ModeName::Dsr, Some(tunnel)),
+        };
+        ModeKeys {
+            mode,
+            tunnel: tunnel.map(|tunnel| tunnel.kind),
+            tunnel_port: tunnel.map(|tunnel| tunnel.port).filter(|port| *port != 0),
+            vni: tunnel.map(|tunnel| tunnel.vni).filter(|vni| *vni != 0),
+            outer_checksum: tunnel.is_some_and(|tunnel| tunnel.outer_checksum),
+            dont_fragment: tunnel.is_none_or(|tunnel| tunnel.dont_fragment),
+        }
+    }
+}
