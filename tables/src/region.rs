@@ -10,6 +10,7 @@ mod header;
 mod maps;
 mod memory;
 mod place;
+mod role;
 mod take_over;
 
 #[cfg(test)]
@@ -21,14 +22,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 pub use access::make_folder;
 pub(crate) use bpf::Grace;
-pub use claim::{Claim, Role};
+pub use claim::Claim;
 pub use error::RegionError;
 pub use header::Label;
 use header::{FIXED_BYTES, Header, MAGIC};
 use memory::Memory;
 use packet::flow::HashKey;
-use place::LOCKS;
 pub use place::Place;
+pub use role::Role;
 pub use take_over::TakeOver;
 
 use crate::layout::{Layout, Section, Sizes, VERSION};
