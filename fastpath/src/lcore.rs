@@ -258,7 +258,7 @@ impl<'r> Lcore<'r> {
 
     /// Remembers the outer headers of `work`.
     pub fn learn(&self, window: &Window<'_>, work: &Work) {
-        self.familiar.borrow_mut().learn(window, work, self);
+        self.familiar.borrow_mut().learn(window, work, self.snapshot());
     }
 
     /// Outer headers towards backends made ready.
