@@ -3,11 +3,10 @@
 //! shorter.
 
 use crate::burst::Work;
-use crate::encap::{Refused, ends_here, too_big, trim};
+use crate::delivery::{Refused, ends_here, take_off, too_big, trim};
 use crate::lcore::Lcore;
 use crate::nat;
 use crate::port::Buffer;
-use crate::tunnel::take_off;
 use packet::rewrite::Rewrite;
 use packet::translate::{self, Front, Untranslatable};
 use packet::window::Window;

@@ -12,7 +12,7 @@
 //! ```
 
 use crate::burst::{Arrival, Front, Work};
-use crate::lcore::Lcore;
+use crate::snapshot::Snapshot;
 use packet::checksum::ipv4_ok_between;
 use packet::ethernet::IPV4;
 use packet::geneve;
@@ -178,13 +178,13 @@ impl Familiar {
     /// Remembers the outer headers of a packet that the stages took apart, if it came by a tunnel
     /// that admitted it.
     #[cold]
-    pub fn learn(&mut self, window: &Window<'_>, work: &Work, lcore: &Lcore<'_>) {
+    pub fn learn(&mut self, window: &Window<'_>, work: &Work, snapshot: &Snapshot) {
         if !matches!(work.front.arrival, Arrival::Gateway | Arrival::Backend) {
             return;
         }
         let Ok(words) = window.load::<Words>(0) else { return };
-        let Some(mask) = mask(window, work, lcore) else { return };
-        let generation = lcore.snapshot().generation;
+        let Some(mask) = mask(window, work, snapshot) else { return };
+        let generation = snapshot.generation;
         let Work { front, arm, .. } = *work;
         let usual = build(&front) == Build::USUAL;
         let set = &mut self.sets[place(&words)];
@@ -229,7 +229,7 @@ fn build(front: &Front) -> Build {
 /// Which bytes tell these headers from others: all in front of the inner packet but those that
 /// [`Seen::own`] reads, and those that decide nothing (the sender's MAC, a cookie, inner MACs).
 /// None for headers of unusual build, and where only the inner packet says of which family it is.
-fn mask(window: &Window<'_>, work: &Work, lcore: &Lcore<'_>) -> Option<Words> {
+fn mask(window: &Window<'_>, work: &Work, snapshot: &Snapshot) -> Option<Words> {
     let (at, l4) = (usize::from(work.front.outer.at), usize::from(work.front.outer.l4));
     let front = usize::from(work.front.inner_at);
     let plain = if work.front.outer.v6 { 40 } else { 20 };
@@ -250,7 +250,7 @@ fn mask(window: &Window<'_>, work: &Work, lcore: &Lcore<'_>) -> Option<Words> {
     if work.front.inner_eth != 0 {
         bytes[usize::from(work.front.inner_eth)..][..12].fill(0);
     }
-    let class = lcore.snapshot().tunnels.get(usize::from(work.front.tunnel))?.record.option_class;
+    let class = snapshot.tunnels.get(usize::from(work.front.tunnel))?.record.option_class;
     if geneve::are_usual(window, work.front.options_at, work.front.options_len, class) {
         // The value of the last option is the cookie.
         bytes[front - 4..front].fill(0);

@@ -10,11 +10,12 @@
 //!
 //! In reading order: [`pipeline`] is the list of stages. [`burst`] and [`verdict`] are what they
 //! work on, [`snapshot`] and [`lcore`] what they read by. The stages: [`parse`] (with
-//! [`familiar`]), [`decap`], [`classify`], [`track`] (with [`leg`]), [`select`], [`encap`] with the
-//! ways out [`nat`], [`tunnel`] (with [`prepared`]), [`reply`] and [`punt`]. [`dispatch`] counts
-//! and hands over. Around them: [`port`] (where frames live), [`control`] (slowpath's commands),
-//! [`pmtu`] (what routers tell of our own packets), [`exception`] and [`tap`] (the kernel),
-//! [`trace`], [`clock`], and [`launch`], which starts it all.
+//! [`familiar`]), [`decap`], [`classify`], [`track`] (with [`leg`]), [`select`] (with [`insert`]),
+//! [`encap`] with the ways out [`nat`], [`tunnel`] (with [`prepared`]), [`reply`] and [`punt`], and
+//! what these share, [`delivery`]. [`dispatch`] counts and hands over. Around them: [`port`] (where
+//! frames live), [`control`] (slowpath's commands), [`pmtu`] (what routers tell of our own
+//! packets), [`exception`] and [`tap`] (the kernel), [`trace`], [`clock`], and [`launch`], which
+//! starts it all.
 //!
 //! Invariants: an lcore never blocks, allocates, logs or makes a system call per packet; every
 //! packet is counted once on its way in and once on its way out; the fastpath knows nothing of
@@ -28,10 +29,12 @@ pub mod clock;
 pub mod control;
 pub mod cross;
 pub mod decap;
+pub mod delivery;
 pub mod dispatch;
 pub mod encap;
 pub mod exception;
 pub mod familiar;
+pub mod insert;
 pub mod launch;
 pub mod lcore;
 pub mod leg;
@@ -45,6 +48,7 @@ pub mod poll;
 pub mod port;
 pub mod prepared;
 pub mod punt;
+pub mod punt_limit;
 pub mod redirect;
 pub mod reply;
 pub mod select;

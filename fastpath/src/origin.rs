@@ -8,6 +8,7 @@ use packet::geneve::{self, OWN_OPTIONS};
 use packet::origin::{Origin, without_origin};
 use packet::window::Window;
 use tables::flow::{Answer, Forward};
+use tables::reason::DropReason;
 use tables::record::{Mode, TunnelKind};
 use tables::return_leg::is_of_itself;
 
@@ -93,4 +94,12 @@ pub fn goes_back(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> boo
 pub fn answer(window: &Window<'_>, work: &Work, lcore: &Lcore<'_>, out: &mut Answer) -> bool {
     let Some(origin) = named(window, work, lcore) else { return false };
     lcore.return_legs().answer(lcore.set(), work.front.scope_key, &origin, out)
+}
+
+/// Why an answer, or an error about one, is dropped where its flow is not known.
+pub const fn unknown(work: &Work) -> DropReason {
+    match work.quoted {
+        Some(_) => DropReason::IcmpUnknownFlow,
+        None => DropReason::NoFlow,
+    }
 }

@@ -1,37 +1,14 @@
 //! Punt: frames for this machine itself, to the kernel by the exception port, within a limit.
 
 use crate::burst::{Arrival, Work};
-use crate::encap::{Refused, plain_frame};
+use crate::delivery::{Refused, plain_frame};
 use crate::lcore::Lcore;
 use crate::port::Buffer;
 use crate::verdict::Exit;
 use packet::ethernet::Macs;
 use packet::ip::Ip;
 use packet::window::Window;
-use std::cell::Cell;
-use tables::punt::{PUNT_CLASSES, PuntClass, Punted};
-
-/// Punted packets of the running second, by class.
-#[derive(Debug, Default)]
-pub struct PuntLimit {
-    used: [Cell<u32>; PUNT_CLASSES],
-}
-
-impl PuntLimit {
-    /// A new second.
-    pub fn refill(&self) {
-        self.used.iter().for_each(|used| used.set(0));
-    }
-
-    fn allows(&self, class: PuntClass, limit: u32) -> bool {
-        let used = &self.used[class as usize];
-        if limit != 0 && used.get() >= limit {
-            return false;
-        }
-        used.set(used.get() + 1);
-        true
-    }
-}
+use tables::punt::{PuntClass, Punted};
 
 /// Hands the frame to the kernel: as it is, or what was in the tunnel with an Ethernet header.
 pub fn punt<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) -> Result<(), Refused> {

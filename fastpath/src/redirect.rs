@@ -7,11 +7,11 @@
 //! options, or to the client.
 
 use crate::burst::{Arrival, Work};
-use crate::encap::{Refused, plain_frame};
+use crate::delivery::{Refused, plain_frame};
+use crate::insert::insert;
 use crate::lcore::Lcore;
 use crate::nat;
 use crate::port::Buffer;
-use crate::select::insert;
 use crate::verdict::Exit;
 use packet::ethernet::Macs;
 use packet::flow::{FlowKey, SCOPE_PLAIN, Side};

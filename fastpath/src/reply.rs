@@ -5,7 +5,7 @@
 //! even this needs no buffer, and what was in the gateway's header is answered with.
 
 use crate::burst::{Arrival, Work};
-use crate::encap::tells_too_big;
+use crate::delivery::tells_too_big;
 use crate::lcore::Lcore;
 use crate::port::Buffer;
 use crate::verdict::{Exit, Reply};

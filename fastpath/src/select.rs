@@ -1,8 +1,8 @@
 //! Stage 5, select: for packets of no known flow, which service, which backend, and the new flow.
 
 use crate::burst::{Arrival, Work};
+use crate::insert::{adopt, evicted, insert};
 use crate::lcore::Lcore;
-use crate::leg;
 use crate::origin;
 use crate::port::Buffer;
 use crate::redirect;
@@ -15,10 +15,8 @@ use packet::ip::{Fragment, Ip, L4};
 use packet::translate;
 use packet::window::Window;
 use tables::affinity::{Client, Stay};
-use tables::counters::{Counter, ServiceCounter};
-use tables::flow::{
-    Ended, Forward, Hit, InsertError, NewFlow, PATH_CROSSES, PATH_ONE_WAY, PATH_REDIRECT, PORTS,
-};
+use tables::counters::Counter;
+use tables::flow::{Forward, InsertError, PATH_CROSSES, PATH_ONE_WAY, PATH_REDIRECT, PORTS};
 use tables::fragment::FragmentTarget;
 use tables::nat_port;
 use tables::reason::DropReason;
@@ -119,7 +117,7 @@ fn choose(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(),
             work.verdict = Verdict::Answer;
             return Ok(());
         }
-        return Err(unknown(work));
+        return Err(origin::unknown(work));
     }
     if work.inner.fragment == Fragment::Later {
         return later_fragment(work, lcore);
@@ -130,14 +128,6 @@ fn choose(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(),
     match work.service {
         NONE => for_nobody(work, lcore),
         _ => for_service(window, work, lcore),
-    }
-}
-
-/// Why an answer, or an error about one, is dropped where its flow is not known.
-pub const fn unknown(work: &Work) -> DropReason {
-    match work.quoted {
-        Some(_) => DropReason::IcmpUnknownFlow,
-        None => DropReason::NoFlow,
     }
 }
 
@@ -301,7 +291,7 @@ fn for_nobody(work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
         return Ok(());
     }
     if snapshot.is_source(dst) {
-        return Err(unknown(work));
+        return Err(origin::unknown(work));
     }
     if no_service(snapshot.settings.plain_no_service) == NoService::Punt {
         work.verdict = Verdict::Punt;
@@ -560,83 +550,4 @@ fn evicted_port(
         }
     }
     None
-}
-
-/// Another lcore began this very flow a moment ago: its entry is the one that counts.
-fn adopt(work: &mut Work, lcore: &Lcore<'_>) -> Option<()> {
-    let hit = lcore.flows().find(work.hash, &work.key)?;
-    work.path = lcore.flows().forward(&hit).ok()?;
-    settle(work, hit);
-    towards_backend(work);
-    Some(())
-}
-
-fn settle(work: &mut Work, hit: Hit) {
-    work.service = work.path.service;
-    work.backend = work.path.backend;
-    work.hit = Some(hit);
-}
-
-/// Counts a flow that ended to make room, if one did.
-fn evicted(lcore: &Lcore<'_>, ended: Option<Ended>) -> bool {
-    if let Some(Ended { forward, .. }) = &ended {
-        lcore.page().flow_ended(forward.service, forward.backend);
-        lcore.page().count(Counter::FlowsEvicted, 1);
-    }
-    ended.is_some()
-}
-
-/// Inserts the flow of `work`, with its fragments if it begins with one.
-pub fn insert(
-    window: &Window<'_>,
-    work: &mut Work,
-    lcore: &Lcore<'_>,
-    service: &Service,
-    back: Option<(FlowKey, Side)>,
-    nat_map: u32,
-) -> Result<(), InsertError> {
-    let mut room = [0; leg::OPTIONS];
-    let new = NewFlow {
-        front: work.key,
-        front_initiator: work.side,
-        back,
-        forward: work.path,
-        gateway: leg::gateway_leg(window, work, lcore.snapshot()),
-        digest: leg::digest(window, work),
-        nat_map,
-        tcp_idle_s: service.tcp_idle_s.min(u32::from(u16::MAX)) as u16,
-    };
-    let options = leg::options(window, work, &mut room);
-    lcore.flow_addresses().add(&work.inner.dst);
-    let flows = lcore.flows();
-    let hashes = [work.hash, back.map_or(work.hash, |(key, _)| flows.hash(&key))];
-    let hit = match flows.insert_hashed(&new, hashes, options, lcore.now_s()) {
-        Err(InsertError::Full | InsertError::NoSlab) if evicted(lcore, flows.make_room()) => {
-            work.frees_ports = true;
-            flows.insert_hashed(&new, hashes, options, lcore.now_s())
-        }
-        done => done,
-    };
-    let hit = match hit {
-        Ok(hit) => hit,
-        Err(InsertError::Exists(_)) if nat_map == NONE => {
-            adopt(work, lcore).ok_or(InsertError::Contended)?;
-            return Ok(());
-        }
-        Err(error) => return Err(error),
-    };
-    work.hit = Some(hit);
-    lcore.count_new_flow(service.needs_entry());
-    if let Some(flags) = work.inner.kind.flow_flags() {
-        flows.note(&hit, flags, true);
-    }
-    work.frees_ports |= evicted(lcore, flows.hold(&hit, work.path.flags & PATH_ONE_WAY != 0));
-    lcore.page().service(work.service, ServiceCounter::NewFlows, 1);
-    lcore.page().backend(work.backend, ServiceCounter::NewFlows, 1);
-    if work.inner.fragment == Fragment::First {
-        let target =
-            FragmentTarget::Flow { path: hit.path, stamp: hit.stamp, from_initiator: true };
-        remember(work, lcore, target);
-    }
-    Ok(())
 }

@@ -2,23 +2,23 @@
 
 use crate::burst::{Arrival, Work};
 use crate::cross;
-use crate::encap::{
-    ETHERNET, Refused, Way, ends_here, fits, next_hop, passes, plain_frame, tells_too_big, trim,
+use crate::delivery::{
+    ETHERNET, Refused, Way, ends_here, fits, next_hop, passes, plain_frame, take_off,
+    tells_too_big, trim,
 };
 use crate::lcore::Lcore;
 use crate::nat;
 use crate::origin;
 use crate::port::Buffer;
 use crate::prepared::{Key, Ready};
-use crate::select::unknown;
 use crate::snapshot::KnownTunnel;
 use crate::verdict::{Exit, Reply};
 use packet::ethernet::Macs;
 use packet::flow::FlowKey;
+use packet::geneve;
 use packet::template::{self, Own};
 use packet::tunnel::{OUTER_TTL, Outer, datagram_id, outer_len, source_port, write_outer_as};
 use packet::window::Window;
-use packet::{geneve, rewrite};
 use tables::counters::Counter;
 use tables::flow::{Answer, GatewayLeg, Missed, NO_TUNNEL};
 use tables::reason::DropReason;
@@ -160,17 +160,6 @@ fn send<B: Buffer>(
     Ok(())
 }
 
-/// What every packet undergoes that leaves a tunnel of ours and goes on: congestion, one hop less.
-#[inline(always)]
-pub fn take_off<B: Buffer>(buffer: &mut B, work: &mut Work) -> Result<(), Refused> {
-    let window = &mut buffer.window();
-    if work.front.arrival != Arrival::Plain {
-        work.inner.tos = rewrite::take_congestion(window, &work.front.outer, &work.inner)?;
-    }
-    rewrite::decrement_ttl(window, &work.inner)?;
-    Ok(())
-}
-
 /// Replaces all in front of the inner packet by `outer`.
 #[inline(always)]
 fn put_on<B: Buffer>(buffer: &mut B, work: &Work, outer: &Outer<'_>) -> Result<(), Refused> {
@@ -258,7 +247,7 @@ fn without_flow(
     answer: &mut Answer,
 ) -> Result<(), Refused> {
     if !origin::answer(window, work, lcore, answer) {
-        return Err(Refused::Drop(unknown(work)));
+        return Err(Refused::Drop(origin::unknown(work)));
     }
     lcore.page().count(Counter::AnswersUntracked, 1);
     Ok(())

@@ -6,13 +6,11 @@
 
 use crate::checksum::fold;
 use crate::ethernet::{HEADER, IPV4, Macs};
-use crate::geneve;
 use crate::ip::UDP;
 use crate::tunnel::{Outer, datagram_id, write_outer};
 use crate::window::{Short, Window};
 
-/// Bytes of such headers.
-pub const LEN: usize = HEADER + 20 + 8 + geneve::HEADER + geneve::OWN_OPTIONS;
+pub use crate::tunnel::USUAL_LEN as LEN;
 
 /// Where the IPv4 header begins, the UDP header, the GENEVE header, and the attachment's value, in
 /// front of the cookie's option.

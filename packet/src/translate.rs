@@ -11,6 +11,7 @@
 
 mod errors;
 mod header;
+mod untranslatable;
 
 use crate::addr::Addr;
 use crate::checksum::{change16, change32, echo4, fold, of_addr, pseudo, udp, update};
@@ -20,6 +21,7 @@ use crate::rewrite::{Rewrite, set_ports};
 use crate::window::{Short, Window};
 
 pub use header::{Header, piece, proto};
+pub use untranslatable::Untranslatable;
 
 /// The least MTU of an IPv6 link, bytes (RFC 8200 §5): senders are told of none below.
 const LEAST_SIX: u16 = 1280;
@@ -27,26 +29,6 @@ const LEAST_SIX: u16 = 1280;
 const HEAD: u16 = 8;
 /// The longest header of a quoted packet, bytes: IPv4 with all options.
 const MOST_QUOTED: u16 = 60;
-
-/// Why a packet has no translation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Untranslatable {
-    /// The window ends before its headers do.
-    Short,
-    /// RFC 7915 names none: another ICMP message or a piece of one, a source route or a routing
-    /// header that is not through, an extension header that can't be left out.
-    Nothing,
-    /// A whole UDP datagram over IPv4 without a checksum, which IPv6 demands (§4.5). Nothing has
-    /// been changed; with [`complete`] it can be translated.
-    Unsummed,
-}
-
-impl From<Short> for Untranslatable {
-    #[inline(always)]
-    fn from(_: Short) -> Untranslatable {
-        Untranslatable::Short
-    }
-}
 
 /// What stands in front of a translated packet's payload or upper header, to be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

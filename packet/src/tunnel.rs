@@ -18,6 +18,10 @@ pub const OUTER_TTL: u8 = 64;
 /// in the first segment of a chained frame.
 pub const LONGEST_HEADERS: usize = 18 + 60 + 8 + 8 + 252 + 60 + 20;
 
+/// Bytes of the headers that are written by far most often: GENEVE over IPv4 with the three options
+/// of a gateway, no tag and no inner Ethernet header.
+pub const USUAL_LEN: usize = ethernet::HEADER + 20 + 8 + geneve::HEADER + geneve::OWN_OPTIONS;
+
 /// The outer UDP source port of a flow, by its hash: in the upper quarter, as ephemeral ports look.
 #[inline(always)]
 pub const fn source_port(hash: u64) -> u16 {
@@ -89,7 +93,7 @@ impl Outer<'_> {
         !self.dst.is_v4()
     }
 
-    /// GENEVE over IPv4 with a gateway's three options, no tag and no inner Ethernet header.
+    /// Whether these are the headers of [`USUAL_LEN`] bytes.
     #[inline(always)]
     pub(crate) fn is_usual(&self) -> bool {
         self.kind == Kind::Geneve
@@ -146,7 +150,7 @@ pub fn write_outer_as(
 ) -> Result<(), Short> {
     // A gateway's headers by far most often: a copy of the same code whose offsets are constants.
     if o.is_usual() && cfg!(not(target_arch = "bpf")) {
-        w.holds(0, crate::template::LEN)?;
+        w.holds(0, USUAL_LEN)?;
         return write_front(w, o, inner_len, id);
     }
     write_front(w, o, inner_len, id)

@@ -10,14 +10,11 @@ use crate::atomic::{AtomicU64, Ordering::Relaxed};
 
 use packet::addr::Addr;
 
-use crate::layout::Section;
+use crate::layout::{FILTER_BITS, Section};
 #[cfg(not(target_arch = "bpf"))]
 use crate::pen::Pen;
 use crate::region::Region;
 use crate::rows::{Numbered, Rows};
-
-/// The bits of one filter: 8 KiB, which stays in the nearest caches.
-pub(crate) const BITS: usize = 1 << 16;
 
 /// One filter.
 #[derive(Clone, Copy)]
@@ -78,7 +75,8 @@ impl Addresses<'_> {
 
     /// Whether so many bits are set that most strangers would be taken for known.
     pub fn is_crowded(&self) -> bool {
-        self.0.iter().map(|word| word.load(Relaxed).count_ones()).sum::<u32>() > BITS as u32 / 8
+        self.0.iter().map(|word| word.load(Relaxed).count_ones()).sum::<u32>()
+            > FILTER_BITS as u32 / 8
     }
 
     /// Forgets all but `kept`, for an owner that starts while nobody else writes. Bits that stay
@@ -89,7 +87,7 @@ impl Addresses<'_> {
 
     /// As [`Addresses::renew`], by the writer.
     pub(crate) fn renew_by(&self, pen: &Pen, kept: impl Iterator<Item = Addr>) {
-        let mut words = vec![0; BITS / 64];
+        let mut words = vec![0; FILTER_BITS / 64];
         for addr in kept {
             let (word, bit) = place(&addr);
             words[word as usize] |= bit;
@@ -114,8 +112,8 @@ pub(crate) fn mixed(addr: &Addr) -> u64 {
 #[inline(always)]
 fn place(addr: &Addr) -> (u32, u64) {
     let mixed = mixed(addr);
-    let bit =
-        ((mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93) >> 48) as u32 % BITS as u32;
+    let bit = ((mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93) >> 48) as u32
+        % FILTER_BITS as u32;
     (bit / 64, 1 << (bit % 64))
 }
 

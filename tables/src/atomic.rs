@@ -17,6 +17,28 @@ pub use bpf::{AtomicU32, AtomicU64, fence, spin_loop};
 #[cfg(target_arch = "bpf")]
 pub use core::sync::atomic::Ordering;
 
+/// A shared word; loom's stands in for the real one in tests.
+pub(crate) trait Word {
+    fn get(&self, order: Ordering) -> u32;
+    fn set(&self, value: u32, order: Ordering);
+    /// A fence that orders stores before it with loads after it.
+    fn fence();
+}
+
+impl Word for AtomicU32 {
+    #[inline(always)]
+    fn get(&self, order: Ordering) -> u32 {
+        self.load(order)
+    }
+    #[inline(always)]
+    fn set(&self, value: u32, order: Ordering) {
+        self.store(value, order);
+    }
+    fn fence() {
+        fence(Ordering::SeqCst);
+    }
+}
+
 #[cfg(target_arch = "bpf")]
 #[expect(unsafe_code, reason = "assembly, and words that others write")]
 mod bpf {

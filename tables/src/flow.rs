@@ -18,17 +18,22 @@
 //! is in the region: a new fastpath calls [`Flows::recover`] and goes on with the flows of the last
 //! one.
 
-pub(crate) mod copies;
+mod budget;
+mod copies;
 mod entry;
 mod free;
 mod front;
+mod hands;
 mod index;
 mod insert;
 pub mod lately;
+mod leg_copy;
 mod legs;
+mod meet;
 mod path;
 #[cfg(not(target_arch = "bpf"))]
 mod recover;
+mod step;
 #[cfg(not(target_arch = "bpf"))]
 mod sweep;
 mod tcp;
@@ -37,15 +42,6 @@ mod tests;
 mod unconfirmed;
 pub(crate) mod words;
 
-/// A point at which a kill is simulated in tests; nothing otherwise.
-macro_rules! step {
-    () => {
-        #[cfg(test)]
-        crate::flow::tests::kill::pass()
-    };
-}
-use step;
-
 use crate::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::layout::Section;
 use crate::nat_port::NatPorts;
@@ -53,17 +49,16 @@ use crate::region::Region;
 use crate::rows::{Numbered, Rows};
 #[cfg(not(target_arch = "bpf"))]
 use crate::scope::Scopes;
-use copies::ANSWER_TRIES;
-#[cfg(not(target_arch = "bpf"))]
-use copies::LegCopy;
 use free::{FreeList, State};
 use front::Front;
+#[cfg(not(target_arch = "bpf"))]
+use leg_copy::LegCopy;
 use packet::addr::Addr;
-use packet::flow::{FlowKey, Side};
+use packet::flow::FlowKey;
 
+pub use budget::{DEFAULT_PERCENT, MAX_PERCENT, MAX_PERCENT_TOGETHER, budget, places};
 pub use entry::Hit;
 pub(crate) use entry::{Entry, Filling};
-pub use front::{Answered, Likely, Met, Usual};
 #[cfg(target_arch = "bpf")]
 pub use index::Asked;
 pub use index::NotKept;
@@ -71,57 +66,21 @@ pub use index::prefetch;
 pub(crate) use index::{Index, Which};
 pub use insert::{Ended, InsertError, NewFlow};
 pub use legs::LegUpdate;
+pub use meet::{Answered, Likely, Met, Usual};
+use path::{ANSWER_TRIES, Slab, Stored};
 pub use path::{Answer, Forward, GatewayLeg, Missed, NO_TUNNEL, NatOrDigest};
 pub use path::{PATH_CROSSES, PATH_ONE_WAY, PATH_REDIRECT, PATH_RESPONDER_LEG, PATH_RETURN};
-use path::{Slab, Stored};
 #[cfg(not(target_arch = "bpf"))]
 pub use recover::Recovery;
 #[cfg(not(target_arch = "bpf"))]
 pub use sweep::Snapshot;
 pub use tcp::TcpState;
-pub use unconfirmed::{DEFAULT_PERCENT, MAX_PERCENT, MAX_PERCENT_TOGETHER, PORTS};
-pub use unconfirmed::{budget, places};
-pub use words::{OptionRoom, Options};
-
-/// Most option bytes that GENEVE can carry (RFC 8926 3.4: 6 bits of 4-byte words).
-pub const MAX_OPTIONS: usize = 252;
+pub use unconfirmed::PORTS;
+pub use words::{MAX_OPTIONS, OptionRoom, Options};
 
 /// How many path records an lcore takes at a time.
 #[cfg(not(target_arch = "bpf"))]
 const REFILL: u32 = 32;
-
-/// [`Hit::flags`]: the gateway's side.
-const FRONT: u32 = 1;
-/// [`Hit::flags`]: the initiator is the key's high end.
-const INITIATOR_HIGH: u32 = 2;
-/// [`Hit::flags`]: TCP is established; packets without SYN, FIN, RST change nothing.
-const ESTABLISHED: u32 = 4;
-
-impl Hit {
-    /// Whether it is the entry of the gateway's side.
-    #[inline(always)]
-    pub const fn is_front(&self) -> bool {
-        self.flags & FRONT != 0
-    }
-
-    /// The end of the key that began the flow. For a back entry with NAT: our end.
-    #[inline(always)]
-    pub const fn initiator(&self) -> Side {
-        if self.flags & INITIATOR_HIGH != 0 { Side::High } else { Side::Low }
-    }
-
-    /// Whether a packet whose sender is `side` of the key comes from the initiator.
-    #[inline(always)]
-    pub fn from_initiator(&self, side: Side) -> bool {
-        self.initiator() == side
-    }
-
-    /// Whether the entry knows that its TCP connection is established.
-    #[inline(always)]
-    pub const fn is_established(&self) -> bool {
-        self.flags & ESTABLISHED != 0
-    }
-}
 
 /// The two ends of a flow as its gateway's side sees them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

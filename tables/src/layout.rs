@@ -6,7 +6,8 @@
 mod counts;
 mod maps;
 
-use crate::addresses::BITS;
+use crate::flow::places;
+
 pub use counts::*;
 
 /// Number of the region's format. Any change of a record, a section or their order raises it.
@@ -24,9 +25,6 @@ pub const RING_HEADER_BYTES: usize = 256;
 
 /// Bytes of one ring slot.
 pub const RING_SLOT_BYTES: usize = 64;
-
-/// Flow index entries in a bucket; fragments are bucketed alike.
-pub const BUCKET_ENTRIES: usize = 4;
 
 /// How many of each thing the region has room for. All are fixed at creation.
 #[repr(C)]
@@ -198,7 +196,7 @@ pub enum Section {
     NatMaps,
     /// Scopes, 32 bytes, open addressing over a power of two.
     Scopes,
-    /// Return legs, 128 bytes, in sets of [`crate::return_leg::WAYS`].
+    /// Return legs, 128 bytes, in sets of [`RETURN_LEG_WAYS`].
     ReturnLegs,
 }
 
@@ -269,7 +267,7 @@ type Row = (&'static str, usize, usize, &'static str, &'static str);
 
 /// Places of flows that nobody has confirmed.
 const fn unconfirmed(flows: u32) -> usize {
-    let [two_way, one_way] = crate::flow::places(flows);
+    let [two_way, one_way] = places(flows);
     two_way as usize + one_way as usize
 }
 
@@ -297,7 +295,7 @@ impl Sizes {
                 "region.max_frontends", "hash of the frontends"),
             Section::FrontendBits => ("frontend bits", frontend_words(entries), 8,
                 "region.max_frontends", "which chains of the hash are not empty"),
-            Section::FrontendAddresses => ("frontend filter", BITS / 64, 8, "",
+            Section::FrontendAddresses => ("frontend filter", FILTER_BITS / 64, 8, "",
                 "which addresses may have frontends"),
             Section::Frontends => ("frontends", entries, 64, "region.max_frontends",
                 "frontends, their address marks, probe sources, and replacements"),
@@ -321,7 +319,7 @@ impl Sizes {
                 "both directions of each flow, at most four fifths full"),
             Section::FlowLocks => ("flow locks", flow_entries(s.flows) / BUCKET_ENTRIES, 8,
                 "region.max_flows", "a lock per bucket of four entries"),
-            Section::FlowAddresses => ("flow filter", BITS / 64, 8, "",
+            Section::FlowAddresses => ("flow filter", FILTER_BITS / 64, 8, "",
                 "which addresses may have flows"),
             Section::FlowState => ("flow state", s.lcores as usize + 1, 64, "fastpath.lcores",
                 "free lists of paths and slabs"),
@@ -337,7 +335,7 @@ impl Sizes {
                 "region.option_slabs", "long gateway options, and second legs of flows"),
             Section::SlabLinks => ("slab links", s.option_slabs as usize, 4, "region.option_slabs",
                 "the free list of slabs"),
-            Section::LegCopies => ("leg copies", crate::flow::copies::COUNT as usize, 704, "",
+            Section::LegCopies => ("leg copies", LEG_COPIES as usize, 704, "",
                 "gateway legs that are being changed, as they were"),
             Section::Fragments => ("fragments", single_entries(s.fragments), 64,
                 "region.max_fragments", "datagrams in pieces, at most four fifths full"),

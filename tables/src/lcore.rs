@@ -1,9 +1,10 @@
 //! One status line per lcore: whether it polls, which generation it has switched to.
 
+mod join;
+
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::region::{Region, Shared};
-use crate::versioned;
+use crate::rows::Shared;
 
 /// [`LcoreStatus`] state: nobody polls here.
 const ABSENT: u32 = 0;
@@ -36,15 +37,6 @@ const _: () = assert!(size_of::<LcoreStatus>() == 64);
 unsafe impl Shared for LcoreStatus {}
 
 impl LcoreStatus {
-    /// The lcore begins: it reads the committed generation, which it returns, and from now on no
-    /// commit reuses what it reads.
-    pub fn join(&self, region: &Region, epoch: u32, cpu: u32) -> u32 {
-        self.cpu.store(cpu, Ordering::Relaxed);
-        self.epoch.store(epoch, Ordering::Relaxed);
-        let generation = &region.header().slow.generation;
-        versioned::join(generation, &self.acknowledged, &self.state, POLLING)
-    }
-
     /// The lcore ends: it reads nothing any more.
     pub fn leave(&self) {
         self.state.store(ABSENT, Ordering::SeqCst);

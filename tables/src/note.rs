@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::pen::Pen;
 use crate::record::{NAME_BYTES, SlotArray};
-use crate::region::Shared;
+use crate::rows::{Shared, records};
 use crate::versioned::Twin;
 
 const WORDS: usize = 16;
@@ -65,6 +65,8 @@ pub struct ServiceNote {
     /// Slots of the table, were there one: as asked for.
     pub table_size: u32,
 }
+
+records!(ServiceNote: 40);
 
 /// A backend of a service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

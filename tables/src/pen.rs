@@ -3,11 +3,10 @@
 //! In tests the pen runs out of ink after a chosen number of stores, which leaves the region as if
 //! the process had been killed there (the last record half written).
 
-use crate::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::atomic::{AtomicU32, AtomicU64, Ordering, Word};
 use core::cell::UnsafeCell;
 
-use crate::record::Record;
-use crate::versioned::Word;
+use crate::rows::Record;
 
 /// Writes to shared memory.
 #[derive(Debug, Default)]

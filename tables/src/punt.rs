@@ -7,6 +7,8 @@ use packet::ip::{ICMP, ICMPV6, Ip, TCP, UDP};
 use crate::reason::DropReason;
 use crate::record::{PORT_PROTECTED, Settings};
 
+pub use crate::record::PUNT_CLASSES;
+
 /// EtherType of ARP.
 const ARP: u16 = 0x0806;
 /// ICMPv6 types of neighbor discovery: router and neighbor solicitation and advertisement, redirect
@@ -14,9 +16,6 @@ const ARP: u16 = 0x0806;
 const DISCOVERY: core::ops::RangeInclusive<u8> = 133..=137;
 /// The hop limit of neighbor discovery, which no packet from beyond the link has (RFC 4861 7.1).
 const ON_LINK: u8 = 255;
-
-/// How many classes there are.
-pub const PUNT_CLASSES: usize = 4;
 
 /// The class of a packet for this machine itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

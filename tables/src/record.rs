@@ -10,11 +10,12 @@ use packet::addr::Addr;
 use packet::ip::L4;
 use packet::rewrite::{ACK, RST, SYN};
 
-#[cfg(not(target_arch = "bpf"))]
-use crate::note::ServiceNote;
+use crate::rows::records;
+
+pub use crate::rows::Record;
 pub use settings::{
     ErrorLimits, LOCAL_ADDRS, LOCAL_PORTS, Local, LocalPort, NAT_ADDRS, NEIGHBORS, NewFlowLimits,
-    PORT_OWN, PORT_PROTECTED, Settings, Timeouts,
+    PORT_OWN, PORT_PROTECTED, PUNT_CLASSES, Settings, Timeouts,
 };
 
 /// "No such record": an index that refers to nothing.
@@ -378,25 +379,7 @@ pub struct Backend {
     pub pad: u32,
 }
 
-/// Implemented by records that may lie in shared memory: plain data, no padding, any bytes valid.
-///
-/// # Safety
-/// `repr(C)`, no padding, and every bit pattern is a value.
-#[expect(unsafe_code, reason = "the marker of what may be read from shared memory")]
-pub unsafe trait Record: Copy + 'static {}
-
-macro_rules! records {
-    ($($name:ident: $size:literal),* $(,)?) => {$(
-        const _: () = assert!(size_of::<$name>() == $size && align_of::<$name>() <= 8);
-        // SAFETY: repr(C), its fields sum up to its size (asserted beside it), all are integers.
-        #[expect(unsafe_code, reason = "see the trait")]
-        unsafe impl Record for $name {}
-    )*};
-}
-
-records!(Tunnel: 208, Service: 100, FrontendKey: 32, Backend: 56, Settings: 1360);
-#[cfg(not(target_arch = "bpf"))]
-records!(ServiceNote: 40);
+records!(Tunnel: 208, Service: 100, FrontendKey: 32, Backend: 56);
 
 /// Length of the longest object name, in bytes of UTF-8 (`[cluster/]namespace/name`).
 pub const NAME_BYTES: usize = 120;

@@ -10,6 +10,7 @@ mod header;
 mod maps;
 mod memory;
 mod place;
+mod role;
 mod take_over;
 
 #[cfg(test)]
@@ -21,14 +22,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 pub use access::make_folder;
 pub(crate) use bpf::Grace;
-pub use claim::{Claim, Role};
+pub use claim::Claim;
 pub use error::RegionError;
 pub use header::Label;
 use header::{FIXED_BYTES, Header, MAGIC};
-use memory::Memory;
+use memory::{FileLock, Memory};
 use packet::flow::HashKey;
-use place::LOCKS;
 pub use place::Place;
+pub use role::Role;
 pub use take_over::TakeOver;
 
 use crate::layout::{Layout, Section, Sizes, VERSION};
@@ -57,21 +58,21 @@ impl Region {
         sizes: &Sizes,
         seed: u64,
     ) -> Result<Region, RegionError> {
-        Region::create_or_take_over(place, None, sizes, seed).map(|(region, _)| region)
+        Region::create_filled(place.into(), sizes, seed, |_| Ok(())).map(|(region, ..)| region)
     }
 
-    /// As [`Region::create_or_open`]; a new region takes over what the one at `other` holds, which
-    /// is where the other plane would have its region, and is removed then.
-    pub fn create_or_take_over(
-        place: impl Into<Place>,
-        other: Option<&Place>,
+    /// As [`Region::create_or_open`], where `fill` fills a new region before others have it.
+    /// Returns also what `fill` returned, `None` where the region existed, and the lock under
+    /// which regions are created at that place.
+    fn create_filled<T>(
+        place: Place,
         sizes: &Sizes,
         seed: u64,
-    ) -> Result<(Region, TakeOver), RegionError> {
-        let place = place.into();
+        fill: impl FnOnce(&Region) -> Result<T, RegionError>,
+    ) -> Result<(Region, Option<T>, FileLock), RegionError> {
         sizes.check()?;
         let file = place.lock_file(true)?;
-        let _creating = memory::lock_file(&file, place.path())?;
+        let creating = memory::lock_file(&file, place.path())?;
         let head = place.head(&file)?;
         if !header::is_unfinished(&head) {
             let region = Region::map(file, &place, &head)?;
@@ -79,18 +80,15 @@ impl Region {
             if region.hash_seed() != seed {
                 return Err(RegionError::Seed { path: place.path().to_path_buf() });
             }
-            return Ok((region, TakeOver::Nothing));
+            return Ok((region, None, creating));
         }
         let layout = Layout::new(sizes);
         let memory = place.make(&file, &layout)?;
         let region = Region::over(memory, layout, seed, Some((file, place)));
         region.header().begin(&region.layout, seed);
-        let taken = other.map_or(Ok(TakeOver::Nothing), |other| region.fill_from(other))?;
+        let filled = fill(&region)?;
         region.header().finish();
-        if let (TakeOver::Taken { .. }, Some(other)) = (&taken, other) {
-            other.remove()?;
-        }
-        Ok((region, taken))
+        Ok((region, Some(filled), creating))
     }
 
     /// Whether it lies in kernel maps.
@@ -162,6 +160,14 @@ impl Region {
         let Some((_, Place::Maps(path))) = &self.place else { return Ok(None) };
         let made = Grace::new().map(Some);
         made.map_err(|source| RegionError::Kernel { path: path.clone(), source })
+    }
+
+    /// From now on this process ends with a message, and not by SIGBUS, when the region's file is
+    /// cut. For the one region that a process works with; of kernel maps there is nothing to cut.
+    pub fn explain_truncation(&self) {
+        if let Some((_, Place::File { path, .. })) = &self.place {
+            cut::watch(path, self.memory.start(), self.layout.bytes());
+        }
     }
 
     /// True when it lies in huge pages.

@@ -14,7 +14,7 @@
 
 use crate::atomic::{AtomicU64, Ordering::*, fence};
 use crate::flow::{Answer, GatewayLeg, words};
-use crate::layout::Section;
+use crate::layout::{RETURN_LEG_WAYS as WAYS, Section};
 use crate::record::{Mode, Service, TUNNEL_BACKEND, Tunnel, TunnelKind};
 use crate::region::Region;
 use crate::rows::{Numbered, Rows, Shared};
@@ -24,9 +24,6 @@ use packet::digest::Digest;
 use packet::geneve::{self, OWN_OPTIONS};
 use packet::ip::{Fragment, Ip};
 use packet::origin::{Origin, node_digest};
-
-/// Records in a set.
-pub const WAYS: u32 = 4;
 
 /// Set in the key of a record that is there.
 const USED: u64 = 1 << 32;

@@ -28,6 +28,24 @@ unsafe impl Shared for AtomicU64 {}
 #[expect(unsafe_code, reason = "see the trait")]
 unsafe impl<T: Shared, const N: usize> Shared for [T; N] {}
 
+/// Implemented by records that may lie in shared memory: plain data, no padding, any bytes valid.
+///
+/// # Safety
+/// `repr(C)`, no padding, and every bit pattern is a value.
+#[expect(unsafe_code, reason = "the marker of what may be read from shared memory")]
+pub unsafe trait Record: Copy + 'static {}
+
+/// Implements [`Record`] for types of these sizes.
+macro_rules! records {
+    ($($name:ident: $size:literal),* $(,)?) => {$(
+        const _: () = assert!(size_of::<$name>() == $size && align_of::<$name>() <= 8);
+        // SAFETY: repr(C), its fields sum up to its size (asserted beside it), all are integers.
+        #[expect(unsafe_code, reason = "see the trait")]
+        unsafe impl $crate::rows::Record for $name {}
+    )*};
+}
+pub(crate) use records;
+
 /// Rows by number.
 pub(crate) trait Numbered<'r, T> {
     /// Row `i`, if there is such a row.

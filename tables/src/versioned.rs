@@ -13,7 +13,7 @@
 //! A writer that dies in the middle leaves `born 8` and `dead 8` behind while 7 is committed; no
 //! reader sees them, and the next writer takes them back.
 
-use crate::atomic::{AtomicU32, Ordering, fence};
+use crate::atomic::{AtomicU32, Ordering, Word};
 use core::cell::UnsafeCell;
 
 use crate::pen::Pen;
@@ -25,28 +25,6 @@ mod tests;
 
 /// The `dead` of a version that lives.
 pub const NEVER: u32 = u32::MAX;
-
-/// A shared word; loom's stands in for the real one in tests.
-pub(crate) trait Word {
-    fn get(&self, order: Ordering) -> u32;
-    fn set(&self, value: u32, order: Ordering);
-    /// A fence that orders stores before it with loads after it.
-    fn fence();
-}
-
-impl Word for AtomicU32 {
-    #[inline(always)]
-    fn get(&self, order: Ordering) -> u32 {
-        self.load(order)
-    }
-    #[inline(always)]
-    fn set(&self, value: u32, order: Ordering) {
-        self.store(value, order);
-    }
-    fn fence() {
-        fence(Ordering::SeqCst);
-    }
-}
 
 /// From which generation to which a version is seen.
 #[repr(C)]

@@ -14,6 +14,7 @@
 
 mod backends;
 mod frontends;
+mod kinds;
 mod notes;
 mod recover;
 mod refusal;
@@ -41,7 +42,7 @@ use crate::record::{FrontendKey, Record, Settings, Tunnel};
 use crate::region::{Claim, Grace, Region, RegionError, Role};
 use crate::set::{Parts, TableSet};
 use crate::versioned::{NEVER, Twin};
-use frontends::KindCounts;
+use kinds::KindCounts;
 
 /// What a flow may still refer to although no table does: see [`Writer::reclaim`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]

@@ -2,7 +2,6 @@
 
 use crate::familiar;
 use crate::frame::window;
-use crate::here::part_scope;
 use crate::next::{CLASSIFY, FINISH, OPEN, done, either, go, raw};
 use crate::or_split;
 use crate::place::place;
@@ -20,6 +19,7 @@ use tables::layout::MAX_TUNNELS;
 use tables::reason::DropReason;
 use tables::record::{NONE, TUNNEL_BACKEND, Tunnel, TunnelKind};
 use tables::region::Region;
+use tables::scope::Scopes;
 
 /// Said in place of a tunnel's id: none has this address.
 const NOT_OURS: u32 = NONE;
@@ -262,6 +262,17 @@ fn intern(work: &mut Work, kind: u8, gateway: u16) -> Result<(), DropReason> {
             Ok(())
         }
     }
+}
+
+/// The scope of the packet's endpoint behind a gateway; `gateway` is its number, and its kind above
+/// that. 0 for none.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn part_scope(gateway: u32) -> u32 {
+    let Some(work) = work() else { return 0 };
+    let scopes = Scopes::new(&Region);
+    let (kind, gateway) = ((gateway >> 16) as u8, gateway as u16);
+    scopes.intern(kind, gateway, work.scope_key, work.now_s).unwrap_or(0)
 }
 
 fn bad_geneve(cause: Malformed) -> DropReason {

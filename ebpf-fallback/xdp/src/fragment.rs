@@ -2,7 +2,7 @@
 //!
 //! Two stages, since few packets come in pieces and both are long.
 
-use crate::here::{flows, fragments, page};
+use crate::here::{cpu, flows, page};
 use crate::next::{ENCAP, FINISH, REMEMBER, SELECT, TRACK, go, raw};
 use crate::work::{Work, work};
 use aya_ebpf::macros::xdp;
@@ -10,7 +10,8 @@ use aya_ebpf::programs::XdpContext;
 use packet::ip::Ip;
 use tables::counters::{Counter, VerdictCounter};
 use tables::flow::NotKept;
-use tables::fragment::{EARLIER_S, FragmentKey, FragmentTarget};
+use tables::fragment::{EARLIER_S, FragmentKey, FragmentTarget, Fragments};
+use tables::region::Region;
 
 /// The stage of a later piece.
 #[xdp(frags)]
@@ -24,6 +25,13 @@ pub fn fragment(ctx: XdpContext) -> u32 {
 pub fn remember(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
     go(ctx, work().map_or(FINISH, note))
+}
+
+/// The fragment table.
+#[inline(always)]
+fn fragments(work: &Work) -> Fragments<'static> {
+    let lifetime = work.set().settings().timeouts.fragment_s;
+    Fragments::new(&Region).as_owner(cpu() as u8, Region.epoch()).with_lifetime(lifetime)
 }
 
 /// The datagram that a fragment belongs to.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::icmp;
+use crate::parsed::Malformed;
 use crate::tests::{bytes, family, packet, samples};
 use std::net::IpAddr;
 use std::vec::Vec;

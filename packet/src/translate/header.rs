@@ -1,11 +1,11 @@
 //! IP headers of either family as a translation writes them, and what they are made of.
 
+use super::untranslatable::Untranslatable;
 use crate::addr::Addr;
 use crate::checksum::{fold, words};
 use crate::ip::{Fragment, ICMP, ICMPV6, Ip};
 use crate::ipv6::{self, DESTINATION, EXTENSIONS, FRAGMENT, HOP_BY_HOP, ROUTING};
 use crate::rewrite::Rewrite;
-use crate::translate::Untranslatable;
 use crate::tunnel::datagram_id;
 use crate::window::{Short, Window, mask_header};
 

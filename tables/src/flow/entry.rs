@@ -1,17 +1,24 @@
 //! An entry of the index: a key and what it leads to, in one cache line under a seqlock.
 
-use super::step;
+use super::step::step;
 use crate::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
 use crate::layout::BUCKET_ENTRIES;
 use crate::rows::Shared;
 use packet::addr::Addr;
-use packet::flow::FlowKey;
+use packet::flow::{FlowKey, Side};
 
 /// State bit: being written or cleared.
 pub(crate) const WRITING: u32 = 1;
 /// State bit: holds a key. The rest of the state counts how often the slot was filled.
 pub(crate) const LIVE: u32 = 2;
 const VERSION: u32 = 4;
+
+/// [`Hit::flags`]: the gateway's side.
+pub(super) const FRONT: u32 = 1;
+/// [`Hit::flags`]: the initiator is the key's high end.
+pub(super) const INITIATOR_HIGH: u32 = 2;
+/// [`Hit::flags`]: TCP is established; packets without SYN, FIN, RST change nothing.
+pub(super) const ESTABLISHED: u32 = 4;
 
 /// One way to find a flow, or a fragment's datagram. One cache line.
 #[repr(C, align(64))]
@@ -190,6 +197,30 @@ impl Hit {
     /// The user's 8 bits.
     pub(crate) fn flags(&self) -> u32 {
         self.flags & 0xff
+    }
+
+    /// Whether it is the entry of the gateway's side.
+    #[inline(always)]
+    pub const fn is_front(&self) -> bool {
+        self.flags & FRONT != 0
+    }
+
+    /// The end of the key that began the flow. For a back entry with NAT: our end.
+    #[inline(always)]
+    pub const fn initiator(&self) -> Side {
+        if self.flags & INITIATOR_HIGH != 0 { Side::High } else { Side::Low }
+    }
+
+    /// Whether a packet whose sender is `side` of the key comes from the initiator.
+    #[inline(always)]
+    pub fn from_initiator(&self, side: Side) -> bool {
+        self.initiator() == side
+    }
+
+    /// Whether the entry knows that its TCP connection is established.
+    #[inline(always)]
+    pub const fn is_established(&self) -> bool {
+        self.flags & ESTABLISHED != 0
     }
 }
 

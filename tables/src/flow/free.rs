@@ -3,8 +3,8 @@
 //! The head holds the top number + 1 in its low half (0: none) and a count of changes in its high
 //! half, so that a head which went away and came back is told from one which stayed.
 
-use super::step;
-use super::unconfirmed::Hands;
+use super::hands::Hands;
+use super::step::step;
 use crate::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use crate::record::NONE;
 use crate::rows::{Numbered, Rows, Shared};
@@ -157,7 +157,7 @@ mod tests {
         list.rebuild(|number| number != 3);
         let owned: Vec<_> = (0..count).map(|_| AtomicU32::new(0)).collect();
         let work = || {
-            crate::flow::tests::kill::with_pauses(77);
+            crate::flow::step::kill::with_pauses(77);
             for _ in 0..rounds {
                 let number = list.pop();
                 if number != NONE {
@@ -195,7 +195,7 @@ mod tests {
         list(3).rebuild(|_| true);
         let owned: Vec<_> = (0..count).map(|_| AtomicU32::new(0)).collect();
         let work = |own: usize| {
-            crate::flow::tests::kill::with_pauses(77 + own as u32);
+            crate::flow::step::kill::with_pauses(77 + own as u32);
             let mut held = Vec::new();
             for round in 0..rounds {
                 let mut number = list(own).pop();

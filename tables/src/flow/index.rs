@@ -10,6 +10,7 @@
 //! whether it changed meanwhile. A writer locks the home bucket, so that a key can't come in twice;
 //! the slot itself is taken by its state, the tag is changed by whoever has the slot.
 
+mod place;
 #[cfg(not(target_arch = "bpf"))]
 mod rebuild;
 #[cfg(target_arch = "bpf")]
@@ -30,31 +31,13 @@ use crate::rows::{Numbered, Rows};
 use packet::flow::FlowKey;
 #[cfg(not(target_arch = "bpf"))]
 use packet::flow::HashKey;
+#[cfg(not(target_arch = "bpf"))]
+use place::WINDOW;
+use place::{LOCK, OWNER, Place, SPILLED, equal_tags};
 
-/// How many buckets after its home a key may spill into.
-const WINDOW: u32 = 16;
 /// How often a lock is tried before the caller goes on without. The kernel's verifier looks at each
 /// turn.
 const TRIES: u32 = if cfg!(target_arch = "bpf") { 64 } else { 512 };
-
-const OWNER: u64 = 0xff;
-const LOCK: u64 = 0xff_ffff;
-const SPILLED: u64 = 1 << 24;
-
-/// Where a key may lie.
-#[derive(Clone, Copy)]
-pub(crate) struct Place {
-    pub(crate) home: u32,
-    second: u32,
-    slot: u32,
-    tag: u8,
-}
-
-impl Place {
-    fn tags(&self) -> u32 {
-        u32::from(self.tag) * 0x0101_0101
-    }
-}
 
 /// Whose index it is.
 #[derive(Clone, Copy)]
@@ -170,7 +153,7 @@ impl<'r> Index<'r> {
         let place = self.place(hash);
         let Some(word) = self.word(place.home) else { return };
         let word = word.load(Relaxed);
-        if let Some(slot) = place.slots().into_iter().find(|slot| slots::is_free(word, *slot)) {
+        if let Some(slot) = place.slots().into_iter().find(|slot| place::is_free(word, *slot)) {
             self.prefetch_entry(place.home * 4 + slot);
         }
     }
@@ -325,14 +308,6 @@ impl<'r> Index<'r> {
             word.fetch_and(!LOCK, Release);
         }
     }
-}
-
-/// The slots of a bucket whose tag is that of `place`, as the highest bits of their bytes. May name
-/// one too many after a match, never one too few.
-#[inline(always)]
-fn equal_tags(word: u64, place: &Place) -> u32 {
-    let differs = (word >> 32) as u32 ^ place.tags();
-    differs.wrapping_sub(0x0101_0101) & !differs & 0x8080_8080
 }
 
 /// Asks for a cache line that will be read soon.

@@ -1,8 +1,10 @@
 //! A flow begins and ends: both entries and the path, or nothing.
 
+use super::entry::{FRONT, INITIATOR_HIGH};
 use super::path::{Forward, GatewayLeg, Stored};
+use super::step::step;
 use super::words::{Options, Words as _};
-use super::{FRONT, Filling, Flows, Hit, INITIATOR_HIGH, MAX_OPTIONS, step};
+use super::{Filling, Flows, Hit, MAX_OPTIONS};
 use crate::atomic::Ordering::Relaxed;
 use crate::record::NONE;
 use crate::rows::Numbered;

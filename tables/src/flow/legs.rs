@@ -14,8 +14,9 @@
 //! each further change tries again.
 
 use super::path::{GatewayLeg, Slab, Stored, needs_slab};
+use super::step::step;
 use super::words::{Options, Words as _};
-use super::{Entry, Flows, Hit, MAX_OPTIONS, step};
+use super::{Entry, Flows, Hit, MAX_OPTIONS};
 use crate::atomic::Ordering::Relaxed;
 use crate::record::NONE;
 use crate::rows::Numbered;

@@ -11,8 +11,8 @@
 mod held;
 
 use super::entry::{LIVE, WRITING};
-use super::words::{self, OptionRoom, Options, Words as _};
-use super::{MAX_OPTIONS, step};
+use super::step::step;
+use super::words::{self, MAX_OPTIONS, OptionRoom, Options, Words as _};
 use crate::atomic::{AtomicU32, AtomicU64, Ordering::*, fence, spin_loop};
 use crate::record::{Mode, Record};
 use crate::rows::{Numbered, Rows, Shared};
@@ -37,6 +37,8 @@ pub const PATH_REDIRECT: u8 = 8;
 /// How often a reader or writer tries before it gives up on a path that changes. The kernel's
 /// verifier looks at each turn.
 pub(super) const TRIES: u64 = if cfg!(target_arch = "bpf") { 8 } else { 512 };
+/// How often an answer tries to read a path before it goes by the copy.
+pub(super) const ANSWER_TRIES: u64 = 8;
 /// Option bytes within the record.
 const INLINE: usize = 48;
 
@@ -261,7 +263,7 @@ unsafe impl Shared for Slab {}
 impl Slab {
     pub(super) fn set(&self, leg: &GatewayLeg, options: &Options<'_>) {
         store_leg(&self.leg, leg, options.bytes());
-        super::step!();
+        step!();
         words::store_bytes(&self.options, options);
     }
 
@@ -272,7 +274,7 @@ impl Slab {
             to.store(from.load(Relaxed), Relaxed);
         }
         let len = usize::from(self.leg[7].load(Relaxed).to_ne_bytes()[OPTION_LEN]);
-        super::step!();
+        step!();
         words::copy(&self.options, &to.options, len);
     }
 
@@ -362,7 +364,7 @@ impl Stored {
     pub(super) fn copy_leg(&self, slabs: Rows<'_, Slab>, to: &Slab) {
         let leg = self.gateway();
         words::store(&to.leg, &leg);
-        super::step!();
+        step!();
         let len = usize::from(leg.option_len);
         if len <= INLINE {
             words::copy(&self.options, &to.options, len);

@@ -1,8 +1,9 @@
 //! A new fastpath takes over the flows of the last one, wherever that one was killed.
 
+use super::entry::FRONT;
 use super::free::FreeList;
 use super::path::Stored;
-use super::{FRONT, Flows, Hit, MAX_OPTIONS};
+use super::{Flows, Hit, MAX_OPTIONS};
 use crate::atomic::{AtomicU32, Ordering::Relaxed};
 use crate::record::NONE;
 use packet::flow::FlowKey;

@@ -2,8 +2,10 @@
 //! by who has sent. A flow is confirmed once its initiator went on after an answer; where answers
 //! go past us, with the initiator's second packet.
 
+use super::entry::ESTABLISHED;
 use super::path::PATH_ONE_WAY;
-use super::{ESTABLISHED, Flows, Hit, step};
+use super::step::step;
+use super::{Flows, Hit};
 use crate::atomic::Ordering::*;
 use crate::record::NONE;
 use crate::rows::Numbered;

@@ -1,17 +1,17 @@
 //! The flow table against a model, against kills at every step, and under several threads.
 
 mod between;
-pub(crate) mod kill;
 mod legs;
 mod meet;
 mod model;
 mod threads;
 mod unconfirmed;
 
+use super::step::kill;
 use super::*;
 use crate::layout::Sizes;
 use crate::record::{Mode, NONE, Timeouts};
-use packet::flow::SCOPE_PLAIN;
+use packet::flow::{SCOPE_PLAIN, Side};
 
 pub(super) const TCP: u8 = 6;
 

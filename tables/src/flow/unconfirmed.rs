@@ -14,10 +14,14 @@
 //! ([`Flows::set_unconfirmed_budget`]): no flow moves for it.
 
 #[cfg(not(target_arch = "bpf"))]
+use super::budget::{DEFAULT_PERCENT, MAX_PERCENT, budget, places};
+#[cfg(not(target_arch = "bpf"))]
 use super::free::State;
+use super::hands::Hands;
 use super::path::Stored;
-use super::{Ended, Flows, Hit, step, tcp};
-use crate::atomic::{AtomicU32, Ordering::Relaxed};
+use super::step::step;
+use super::{Ended, Flows, Hit, tcp};
+use crate::atomic::Ordering::Relaxed;
 #[cfg(target_arch = "bpf")]
 use crate::record::NONE;
 use crate::rows::Numbered;
@@ -35,41 +39,6 @@ const AHEAD: [u32; 2] = [12, 6];
 /// Most slots that an lcore reserves at a time, and by what part of its ring that is bounded.
 #[cfg(not(target_arch = "bpf"))]
 const RESERVED: (u32, u32) = (64, 1024);
-
-/// Where the rings stand, in the line that all share.
-#[repr(C)]
-pub(super) struct Hands {
-    /// The next place of each ring.
-    next: [AtomicU32; 2],
-    /// The place from which on flows of each may be unconfirmed.
-    oldest: [AtomicU32; 2],
-    /// Places of each ring, less one. 0 before a recovery.
-    mask: [AtomicU32; 2],
-    /// How many of the newest flows of each ring may be unconfirmed. 0 before a recovery.
-    budget: [AtomicU32; 2],
-    /// The record from which on those that were reset are sought.
-    record: AtomicU32,
-}
-
-/// Percentages of the table that unconfirmed flows may take at most: those whose answers pass this
-/// appliance, and those whose answers bypass it.
-pub const MAX_PERCENT: [u32; 2] = [75, 50];
-/// What both may take together: the rest of the table is left for confirmed flows.
-pub const MAX_PERCENT_TOGETHER: u32 = 75;
-/// The percentages where none were set.
-pub const DEFAULT_PERCENT: [u32; 2] = [50, 25];
-
-/// So many percent of a table of `flows`, at least one flow.
-pub const fn budget(flows: u32, percent: u32) -> u32 {
-    let budget = (flows as u64 * percent as u64 / 100) as u32;
-    if budget == 0 { 1 } else { budget }
-}
-
-/// Places of both rings for a table of `flows`: powers of two that hold the largest budgets.
-pub const fn places(flows: u32) -> [u32; 2] {
-    let [two_way, one_way] = MAX_PERCENT;
-    [budget(flows, two_way).next_power_of_two(), budget(flows, one_way).next_power_of_two()]
-}
 
 /// A place as it lies in the region: a path's number and one, and above it the count of its flows.
 const fn held(path: u32, count: u32) -> u64 {
@@ -263,31 +232,5 @@ impl Flows<'_> {
         if let Some(room) = self.unconfirmed.get(at as usize) {
             room.store(held(id, tcp::count(word)), Relaxed);
         }
-    }
-}
-
-impl Hands {
-    /// In an lcore's own line: the next slot that it has reserved, and the first beyond.
-    #[cfg(not(target_arch = "bpf"))]
-    #[inline(always)]
-    fn reserved(&self, ring: usize) -> [&AtomicU32; 2] {
-        [&self.next[ring], &self.oldest[ring]]
-    }
-
-    #[inline(always)]
-    fn places(&self, ring: usize) -> u32 {
-        self.mask[ring].load(Relaxed).wrapping_add(1)
-    }
-
-    #[inline(always)]
-    fn budget(&self, ring: usize) -> u32 {
-        self.budget[ring].load(Relaxed)
-    }
-
-    /// Where in the section a place of a ring lies: the second ring lies behind the first.
-    #[inline(always)]
-    fn place(&self, ring: usize, n: u32) -> u32 {
-        let first = if ring == 0 { 0 } else { self.places(0) };
-        first.wrapping_add(n & self.mask[ring].load(Relaxed))
     }
 }

@@ -42,6 +42,9 @@ pub(crate) fn word<T: Record>(record: &T, i: usize) -> u64 {
     }
 }
 
+/// Most option bytes that GENEVE can carry (RFC 8926 3.4: 6 bits of 4-byte words).
+pub const MAX_OPTIONS: usize = 252;
+
 /// Room for the longest options, in words: the kernel's program has no cheap way to single bytes.
 pub type OptionRoom = [u64; 32];
 

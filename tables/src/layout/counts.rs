@@ -1,8 +1,19 @@
 //! How many elements what was asked for takes.
 
-use super::BUCKET_ENTRIES;
 use crate::reason::MAX_REASONS;
-use crate::return_leg::WAYS;
+
+/// Flow index entries in a bucket; fragments are bucketed alike.
+pub const BUCKET_ENTRIES: usize = 4;
+
+/// Bits of a filter of addresses: 8 KiB, which stays in the nearest caches.
+pub(crate) const FILTER_BITS: usize = 1 << 16;
+
+/// Copies of gateway legs, a power of two: as many changes may be under way at once, and an lcore
+/// has one at a time.
+pub(crate) const LEG_COPIES: u32 = 64;
+
+/// Return legs in a set.
+pub const RETURN_LEG_WAYS: u32 = 4;
 
 /// Words in front of a counter page's drops: see `counters`.
 pub const COUNTER_WORDS: usize = 64;
@@ -37,7 +48,7 @@ pub const fn scope_cells(scopes: u32) -> usize {
 /// Return legs for `scopes` endpoints, each with two gateway nodes: a power of two.
 pub const fn return_legs(scopes: u32) -> usize {
     let legs = (scopes as usize * 2).next_power_of_two();
-    if legs < WAYS as usize { WAYS as usize } else { legs }
+    if legs < RETURN_LEG_WAYS as usize { RETURN_LEG_WAYS as usize } else { legs }
 }
 
 /// Frontend entries: live ones, their address and scope marks, and a replacement of each; probe

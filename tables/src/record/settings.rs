@@ -3,7 +3,10 @@
 use packet::addr::Addr;
 
 use super::{NoService, Prefix};
-use crate::punt::PUNT_CLASSES;
+use crate::rows::records;
+
+/// How many classes of packets for this machine itself there are.
+pub const PUNT_CLASSES: usize = 4;
 
 /// Flow timeouts in seconds (contract §2).
 #[repr(C)]
@@ -160,6 +163,8 @@ pub struct Settings {
     /// New flows per second and lcore.
     pub new_flow_limits: NewFlowLimits,
 }
+
+records!(Settings: 1360);
 
 impl Settings {
     /// No addresses, the clouds' timeouts, plain packets for nobody are dropped.

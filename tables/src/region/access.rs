@@ -13,6 +13,9 @@ use std::path::Path;
 
 use super::RegionError;
 
+/// Where locks of regions lie whose own place has none.
+pub(super) const LOCKS: &str = "/run/weir";
+
 /// The only bits that a region's file may have: reading and writing, by owner and group.
 const MOST: u32 = 0o660;
 /// Everything of a mode but the kind of file.
@@ -75,6 +78,13 @@ pub fn make_folder(folder: &Path, group: Option<u32>) -> io::Result<()> {
         Some(_) => std::os::unix::fs::lchown(folder, None, group),
         None => Ok(()),
     }
+}
+
+/// Makes the folder of the locks. All may look into it (the control socket lies there as well);
+/// only root may write.
+pub(super) fn make_locks_folder() -> Result<(), RegionError> {
+    let made = DirBuilder::new().recursive(true).mode(0o755).create(LOCKS);
+    made.map_err(|source| RegionError::open(Path::new(LOCKS), source))
 }
 
 /// Gives a file of ours to the group, if that is asked for.

@@ -1,32 +1,12 @@
 //! One process per role: a lock on a byte of a file, the region's own where it lies in one, which
 //! its owner's death releases.
 
-use std::fmt;
-use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
-use super::{Region, RegionError};
-
-/// Who works with the region. Each section has one of them as its only writer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum Role {
-    /// Polls, and writes flows, counters, events, status.
-    Fastpath = 0,
-    /// Commits table sets.
-    Slowpath = 1,
-}
-
-impl fmt::Display for Role {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Role::Fastpath => "fastpath",
-            Role::Slowpath => "slowpath",
-        })
-    }
-}
+use super::role::{byte_lock, is_locked};
+use super::{Region, RegionError, Role};
 
 /// A role while it is held. Dropping it, or dying, gives it back.
 #[derive(Debug)]
@@ -86,25 +66,6 @@ impl Region {
         #[expect(unsafe_code, reason = "a system call that std has not")]
         let rc = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &lock) };
         rc == 0
-    }
-}
-
-/// Whether another open file holds the role's lock.
-pub(super) fn is_locked(file: &File, role: Role) -> bool {
-    let mut lock = byte_lock(role, libc::F_WRLCK);
-    // SAFETY: an open descriptor and a `flock` structure of ours.
-    #[expect(unsafe_code, reason = "a system call that std has not")]
-    let rc = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &mut lock) };
-    rc == 0 && i32::from(lock.l_type) != libc::F_UNLCK
-}
-
-fn byte_lock(role: Role, kind: i32) -> libc::flock {
-    libc::flock {
-        l_type: kind as i16,
-        l_whence: libc::SEEK_SET as i16,
-        l_start: role as i64,
-        l_len: 1,
-        l_pid: 0,
     }
 }
 

@@ -9,8 +9,6 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-use super::Region;
-
 /// What the process ends with: EX_IOERR of sysexits.h.
 const CODE: i32 = 74;
 
@@ -23,21 +21,17 @@ static MESSAGE_BYTES: AtomicUsize = AtomicUsize::new(0);
 /// What was done with SIGBUS before.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
-impl Region {
-    /// From now on this process ends with a message, and not by SIGBUS, when the region's file is
-    /// cut. For the one region that a process works with; of kernel maps there is nothing to cut.
-    pub fn explain_truncation(&self) {
-        let Some((_, super::Place::File { path, .. })) = &self.place else { return };
-        let start = self.memory.start() as usize;
-        // The old message stays allocated: a handler may be at it.
-        let message: &'static mut str = text(path).leak();
-        MESSAGE_BYTES.store(0, Ordering::SeqCst);
-        MESSAGE.store(message.as_mut_ptr(), Ordering::SeqCst);
-        MESSAGE_BYTES.store(message.len(), Ordering::SeqCst);
-        START.store(start, Ordering::SeqCst);
-        END.store(start + self.layout.bytes(), Ordering::SeqCst);
-        BEFORE.get_or_init(install);
-    }
+/// From now on this process ends with a message, and not by SIGBUS, when the file is cut that is
+/// mapped there.
+pub(super) fn watch(path: &Path, start: *const u8, bytes: usize) {
+    // The old message stays allocated: a handler may be at it.
+    let message: &'static mut str = text(path).leak();
+    MESSAGE_BYTES.store(0, Ordering::SeqCst);
+    MESSAGE.store(message.as_mut_ptr(), Ordering::SeqCst);
+    MESSAGE_BYTES.store(message.len(), Ordering::SeqCst);
+    START.store(start as usize, Ordering::SeqCst);
+    END.store(start as usize + bytes, Ordering::SeqCst);
+    BEFORE.get_or_init(install);
 }
 
 fn text(path: &Path) -> String {

@@ -13,10 +13,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
+use super::RegionError;
+use super::access::{self, LOCKS};
 use super::bpf::{self, Shape};
 use super::header::{self, FIXED_BYTES};
 use super::memory::{self, Memory};
-use super::{LOCKS, RegionError, access};
 use crate::layout::{Layout, SECTION_ALIGN, SECTIONS, Section, Term};
 
 /// Where the system has its BPF file system.

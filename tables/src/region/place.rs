@@ -1,17 +1,15 @@
 //! Where a region lies: in a file, or in kernel maps that are pinned in a folder.
 
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use super::access::{self, LOCKS};
 use super::header::{self, FIXED_BYTES};
 use super::memory::{self, Memory};
-use super::{RegionError, Role, access, claim, maps};
+use super::role::is_locked;
+use super::{RegionError, Role, maps};
 use crate::layout::Layout;
-
-/// Where locks of regions lie whose own place has none.
-pub(super) const LOCKS: &str = "/run/weir";
 
 /// The folder in a region of maps where whoever attaches programs keeps their links.
 const LINKS: &str = "links";
@@ -48,13 +46,6 @@ impl From<&Place> for Place {
     }
 }
 
-/// Makes the folder of the locks. All may look into it (the control socket lies there as well);
-/// only root may write.
-pub(super) fn make_locks_folder() -> Result<(), RegionError> {
-    let made = DirBuilder::new().recursive(true).mode(0o755).create(LOCKS);
-    made.map_err(|source| RegionError::open(Path::new(LOCKS), source))
-}
-
 impl Place {
     /// The file, or the folder.
     pub fn path(&self) -> &Path {
@@ -71,7 +62,7 @@ impl Place {
     /// same in regions of all versions.
     pub fn holder(&self) -> Option<Role> {
         let file = access::open(&self.lock_path(), self.group(), false).ok()?;
-        [Role::Fastpath, Role::Slowpath].into_iter().find(|role| claim::is_locked(&file, *role))
+        [Role::Fastpath, Role::Slowpath].into_iter().find(|role| is_locked(&file, *role))
     }
 
     /// Removes the region. Who has it open keeps what he has.
@@ -128,7 +119,7 @@ impl Place {
         }
         let create = create || matches!(self, Place::Maps(_));
         if matches!(self, Place::Maps(_)) {
-            make_locks_folder()?;
+            access::make_locks_folder()?;
         }
         access::open(&path, self.group(), create)
     }

@@ -77,9 +77,26 @@ impl TakeOver {
 }
 
 impl Region {
+    /// As [`Region::create_or_open`]; a new region takes over what the one at `other` holds, which
+    /// is where the other plane would have its region, and is removed then.
+    pub fn create_or_take_over(
+        place: impl Into<Place>,
+        other: Option<&Place>,
+        sizes: &Sizes,
+        seed: u64,
+    ) -> Result<(Region, TakeOver), RegionError> {
+        let fill = |region: &Region| other.map(|other| region.fill_from(other)).transpose();
+        let (region, taken, _creating) = Region::create_filled(place.into(), sizes, seed, fill)?;
+        let taken = taken.flatten().unwrap_or(TakeOver::Nothing);
+        if let (TakeOver::Taken { .. }, Some(other)) = (&taken, other) {
+            other.remove()?;
+        }
+        Ok((region, taken))
+    }
+
     /// Fills this region, which nobody else has yet, with what the one at `other` holds. One that
     /// can't be read, or was made for others, is left; one that somebody works with is an error.
-    pub(super) fn fill_from(&self, other: &Place) -> Result<TakeOver, RegionError> {
+    fn fill_from(&self, other: &Place) -> Result<TakeOver, RegionError> {
         if !other.exists() {
             return Ok(TakeOver::Nothing);
         }

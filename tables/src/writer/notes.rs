@@ -1,7 +1,7 @@
 //! What is kept of a service for dumps and for a writer that finds its place.
 
 use super::runs::RANGES;
-use super::services::array_sum;
+use super::runs::array_sum;
 use super::{Refusal, Writer, sum};
 use crate::layout::Section;
 use crate::maglev;

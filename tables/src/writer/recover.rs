@@ -9,8 +9,9 @@ use std::sync::atomic::Ordering;
 
 use super::frontends::entry_sum;
 use super::notes::note_sum;
+use super::runs::array_sum;
 use super::runs::{BOUNDS, STAYS};
-use super::services::{array_sum, name_sum};
+use super::services::name_sum;
 use super::{Known, Writer, sum};
 use crate::layout::Section;
 use crate::lookup::is_mark;

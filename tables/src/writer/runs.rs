@@ -1,10 +1,11 @@
 //! Runs of the slot arena of any length that a service has beside its tables. They lie at the
 //! arena's far end, away from the tables, whose lengths are few.
 
-use super::services::array_sum;
-use super::{Refusal, Writer};
+use super::{Refusal, Writer, place};
+use crate::checksum::checksum;
 use crate::layout::Section;
 use crate::record::{Prefix, SlotArray};
+use crate::set::TableSet;
 
 /// What the bounds of source ranges count as in checksums.
 pub(super) const BOUNDS: Section = Section::Services;
@@ -76,4 +77,15 @@ impl Writer<'_> {
             self.known.arena.retire(run.first, run.count);
         }
     }
+}
+
+/// The checksum over a run of slots that `section` has of a service.
+pub(super) fn array_sum(
+    tables: &TableSet<'_>,
+    section: Section,
+    service: u32,
+    array: &SlotArray,
+) -> u64 {
+    let bytes: Vec<u8> = tables.slots(array).flat_map(u32::to_le_bytes).collect();
+    checksum(place(section, service), &bytes)
 }

@@ -1,12 +1,11 @@
 //! Services: names, policy, and the choice of backends.
 
-use super::runs::{BOUNDS, STAYS};
+use super::runs::{BOUNDS, STAYS, array_sum};
 use super::{Refusal, Writer, place};
 use crate::checksum::checksum;
 use crate::layout::Section;
 use crate::maglev::{self, MaglevBackend, Seed};
 use crate::record::{NAME_BYTES, NONE, SLOT_ARRAYS, Service, SlotArray};
-use crate::set::TableSet;
 
 impl Writer<'_> {
     /// Adds a service or changes the policy of the one with this name, and returns its id. `slots`,
@@ -193,17 +192,6 @@ impl Writer<'_> {
     fn release_array(&mut self, service: u32, array: SlotArray) {
         self.release_run(Section::Slots, service, array);
     }
-}
-
-/// The checksum over a run of slots that `section` has of a service.
-pub(super) fn array_sum(
-    tables: &TableSet<'_>,
-    section: Section,
-    service: u32,
-    array: &SlotArray,
-) -> u64 {
-    let bytes: Vec<u8> = tables.slots(array).flat_map(u32::to_le_bytes).collect();
-    checksum(place(section, service), &bytes)
 }
 
 /// The checksum over a service's name.

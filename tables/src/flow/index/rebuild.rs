@@ -1,7 +1,8 @@
 //! The index after a restart: what was left half done is cleared, the words are made anew.
 
 use super::super::entry::{Hit, LIVE, WRITING};
-use super::{Index, OWNER, Place, WINDOW};
+use super::Index;
+use super::place::{OWNER, Place, WINDOW};
 use crate::atomic::{AtomicU64, Ordering::*};
 use packet::flow::FlowKey;
 

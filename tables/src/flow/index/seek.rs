@@ -2,8 +2,10 @@
 //! verifier a likely way beside it would be a second one.
 
 use super::super::entry::{Entry, Hit, Words};
-use super::{Index, Place, SPILLED, WINDOW, equal_tags};
+use super::place::{Place, SPILLED, WINDOW, equal_tags};
+use super::{Index, Which};
 use crate::atomic::Ordering::*;
+use crate::parts;
 use crate::record::NONE;
 use packet::flow::FlowKey;
 
@@ -19,7 +21,11 @@ impl<'r> Index<'r> {
     /// The entry of a key, by a search that the kernel's verifier sees once: see `parts`.
     #[inline(always)]
     pub(crate) fn find(&self, hash: u64, key: &FlowKey) -> Option<Hit> {
-        let (i, stamp) = crate::parts::find(self.which, hash, key);
+        let (i, stamp) = match self.which {
+            Which::Flows => parts::find(hash, key),
+            Which::Fragments => parts::find_piece(hash, key),
+            Which::Affinities => parts::find_client(hash, key),
+        };
         let entry = self.entry(i)?;
         let hit = entry.hit(i, stamp);
         entry.still(stamp).then_some(hit)

@@ -2,8 +2,9 @@
 //! [`WRITING`] has it.
 
 use super::super::entry::{Entry, Filling, LIVE, WRITING};
-use super::super::step;
-use super::{Index, Place, SPILLED, WINDOW};
+use super::super::step::step;
+use super::Index;
+use super::place::{Place, SPILLED, WINDOW, is_free};
 use crate::atomic::Ordering::*;
 use crate::record::NONE;
 
@@ -14,20 +15,6 @@ pub enum NotKept {
     Full,
     /// Others held the bucket for too long.
     Contended,
-}
-
-/// Whether a slot has no tag: a tag is set before the entry is live, and cleared before it is free.
-#[inline(always)]
-pub(super) fn is_free(word: u64, slot: u32) -> bool {
-    (word >> (32 + slot * 8)) as u8 == 0
-}
-
-impl Place {
-    /// The slots of a bucket in the order in which a key takes them.
-    #[inline(always)]
-    pub(super) fn slots(&self) -> [u32; 4] {
-        [0, 1, 2, 3].map(|i| (self.slot + i) & 3)
-    }
 }
 
 impl Index<'_> {

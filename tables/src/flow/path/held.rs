@@ -3,7 +3,7 @@
 use super::super::entry::{LIVE, WRITING};
 use super::{Stored, TRIES};
 use crate::atomic::{Ordering::*, fence, spin_loop};
-use crate::flow::step;
+use crate::flow::step::step;
 
 impl Stored {
     pub(in crate::flow) fn is_live(&self) -> bool {

@@ -331,7 +331,7 @@ fn an_answer_goes_by_the_leg_of_before_where_its_change_never_ends() {
 
 #[test]
 fn flows_that_share_a_copy_change_their_legs_one_after_the_other() {
-    let count = copies::COUNT;
+    let count = crate::layout::LEG_COPIES;
     let sizes = Sizes { flows: 2 * count, nat_maps: 1, slots: 1024, ..Sizes::SMALL };
     let region = Region::anonymous_with(&sizes, 7).unwrap();
     let flows = table(&region);

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use packet::addr::Addr;
 use packet::flow::{FlowKey, SCOPE_PLAIN, Side};
 
+use super::super::access::LOCKS;
 use super::super::*;
 use super::{SEED, made, scratch};
 use crate::counters::{ArmCounter, Counter};

@@ -1,0 +1,77 @@
+//! `LegCopy`: the gateway legs of one path, as they were before a change (see `copies`).
+
+use super::path::{Answer, Slab, Stored};
+use super::step::step;
+use crate::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
+use crate::rows::{Rows, Shared};
+
+/// The legs of one path. 704 bytes.
+#[repr(C, align(64))]
+pub(crate) struct LegCopy {
+    /// 1 while a writer has it.
+    claimed: AtomicU32,
+    /// 1 where the responder's leg is another than the initiator's.
+    responder: AtomicU32,
+    /// Which path it is of, and the state in which that is held: [`of`]. 0 while it is filled.
+    of: AtomicU64,
+    /// The initiator's, and the responder's.
+    legs: [Slab; 2],
+}
+
+const _: () = assert!(size_of::<LegCopy>() == 704);
+
+// SAFETY: atomics only.
+#[expect(unsafe_code, reason = "see the trait")]
+unsafe impl Shared for LegCopy {}
+
+/// A path and its state. The state of a held path is not 0.
+#[inline(always)]
+const fn of(path: u32, state: u32) -> u64 {
+    (path as u64) << 32 | state as u64
+}
+
+impl LegCopy {
+    #[inline(always)]
+    pub(super) fn claim(&self) -> bool {
+        self.claimed.compare_exchange(0, 1, Acquire, Relaxed).is_ok()
+    }
+
+    /// Another writer may have it from here on.
+    pub(super) fn give_back(&self) {
+        self.claimed.store(0, Release);
+    }
+
+    /// Copies the legs of a path, which the caller will hold in this state.
+    #[inline(always)]
+    pub(super) fn fill(&self, id: u32, path: &Stored, held: u32, slabs: Rows<'_, Slab>) {
+        self.of.store(0, Relaxed);
+        fence(Release);
+        step!();
+        path.copy_leg(slabs, &self.legs[0]);
+        let differs = path.copy_responder(slabs, &self.legs[1]);
+        self.responder.store(u32::from(differs), Relaxed);
+        step!();
+        self.of.store(of(id, held), Release);
+    }
+
+    /// Copies a leg out, if it is of this path in this state.
+    #[inline(always)]
+    pub(super) fn read(&self, id: u32, held: u32, from_initiator: bool, out: &mut Answer) -> bool {
+        if self.of.load(Acquire) != of(id, held) {
+            return false;
+        }
+        match !from_initiator && self.responder.load(Relaxed) != 0 {
+            true => self.legs[1].read(out),
+            false => self.legs[0].read(out),
+        }
+        fence(Acquire);
+        self.of.load(Relaxed) == of(id, held)
+    }
+
+    /// Forgets all.
+    #[cfg(not(target_arch = "bpf"))]
+    pub(super) fn clear(&self) {
+        self.of.store(0, Relaxed);
+        self.claimed.store(0, Relaxed);
+    }
+}

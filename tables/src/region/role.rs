@@ -1,0 +1,43 @@
+//! The roles of processes that work with a region, and the byte of a file that each of them locks.
+
+use std::fmt;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+
+/// Who works with the region. Each section has one of them as its only writer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Role {
+    /// Polls, and writes flows, counters, events, status.
+    Fastpath = 0,
+    /// Commits table sets.
+    Slowpath = 1,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Role::Fastpath => "fastpath",
+            Role::Slowpath => "slowpath",
+        })
+    }
+}
+
+/// Whether another open file holds the role's lock.
+pub(super) fn is_locked(file: &File, role: Role) -> bool {
+    let mut lock = byte_lock(role, libc::F_WRLCK);
+    // SAFETY: an open descriptor and a `flock` structure of ours.
+    #[expect(unsafe_code, reason = "a system call that std has not")]
+    let rc = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &mut lock) };
+    rc == 0 && i32::from(lock.l_type) != libc::F_UNLCK
+}
+
+pub(super) fn byte_lock(role: Role, kind: i32) -> libc::flock {
+    libc::flock {
+        l_type: kind as i16,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: role as i64,
+        l_len: 1,
+        l_pid: 0,
+    }
+}

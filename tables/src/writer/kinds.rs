@@ -1,0 +1,75 @@
+//! Counts frontends by kind, for the summary that look-ups read.
+
+use packet::addr::Addr;
+
+use crate::lookup::{FrontendKinds, probe_bit};
+use crate::record::FrontendKey;
+
+/// How many frontends there are of each kind.
+#[derive(Debug)]
+pub(super) struct KindCounts {
+    hosts: [u32; 4],
+    networks: [u32; 4],
+    lengths: [u32; 128],
+    pub(super) scopes: u32,
+    /// By the bit of their address ([`probe_bit`]).
+    probes: [u32; 32],
+}
+
+impl Default for KindCounts {
+    fn default() -> KindCounts {
+        KindCounts {
+            hosts: [0; 4],
+            networks: [0; 4],
+            lengths: [0; 128],
+            scopes: 0,
+            probes: [0; 32],
+        }
+    }
+}
+
+impl KindCounts {
+    pub(super) fn add(&mut self, key: &FrontendKey) {
+        let kind = FrontendKinds::of(key).trailing_zeros() as usize;
+        match self.lengths.get_mut(usize::from(key.prefix_len)) {
+            Some(length) => {
+                *length += 1;
+                self.networks[kind] += 1;
+            }
+            None => self.hosts[kind] += 1,
+        }
+    }
+
+    pub(super) fn remove(&mut self, key: &FrontendKey) {
+        let kind = FrontendKinds::of(key).trailing_zeros() as usize;
+        match self.lengths.get_mut(usize::from(key.prefix_len)) {
+            Some(length) => {
+                *length -= 1;
+                self.networks[kind] -= 1;
+            }
+            None => self.hosts[kind] -= 1,
+        }
+    }
+
+    pub(super) fn add_probe(&mut self, addr: &Addr) {
+        self.probes[probe_bit(addr).trailing_zeros() as usize] += 1;
+    }
+
+    pub(super) fn remove_probe(&mut self, addr: &Addr) {
+        self.probes[probe_bit(addr).trailing_zeros() as usize] -= 1;
+    }
+
+    /// The record that look-ups read.
+    pub(super) fn summary(&self) -> FrontendKinds {
+        let bits = |counts: &[u32]| -> u64 {
+            counts.iter().enumerate().map(|(i, n)| u64::from(*n > 0) << i).sum()
+        };
+        FrontendKinds {
+            lengths: [bits(&self.lengths[..64]), bits(&self.lengths[64..])],
+            hosts: bits(&self.hosts) as u32,
+            networks: bits(&self.networks) as u32,
+            scopes: self.scopes,
+            probes: bits(&self.probes) as u32,
+        }
+    }
+}
