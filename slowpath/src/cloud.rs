@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws::routes::Routes;
-use azure::drive::Gateways;
+use azure::runner::Gateways;
 use azure::told::{End, Tunnels};
 use clouds::appliance::{Appliance, Ingress};
 use clouds::failure::CallError;
@@ -98,13 +98,13 @@ fn at_aws(
     cancelled: watch::Receiver<bool>,
     signals: mpsc::Receiver<()>,
 ) -> Result<Stay, CallError> {
-    let cloud = aws::drive::Cloud::new(seed(), cancelled)?;
+    let cloud = aws::runner::Cloud::new(seed(), cancelled)?;
     let (side, settings) = (Arc::new(Side(Arc::clone(live))), settings.clone());
     let config = config.clone();
     Ok(match settings.mode {
         AwsMode::Gateway(_) => {
             let kept = kept(&config, "aws.json");
-            let drive = aws::drive::Drive::new(&config, settings, cloud, side, kept);
+            let drive = aws::runner::Drive::new(&config, settings, cloud, side, kept);
             Box::pin(async move { format!("{:?}", drive.run(signals).await) })
         }
         AwsMode::Routes { .. } => {
@@ -121,10 +121,10 @@ fn at_azure(
     cancelled: watch::Receiver<bool>,
     signals: mpsc::Receiver<()>,
 ) -> Result<Stay, CallError> {
-    let cloud = azure::drive::Cloud::new(settings, seed(), cancelled)?;
+    let cloud = azure::runner::Cloud::new(settings, seed(), cancelled)?;
     let side = Arc::new(Side(Arc::clone(live)));
     let kept = kept(config, "azure.json");
-    let drive = azure::drive::Drive::new(config, settings.clone(), cloud, side, kept);
+    let drive = azure::runner::Drive::new(config, settings.clone(), cloud, side, kept);
     Ok(Box::pin(async move { format!("{:?}", drive.run(signals).await) }))
 }
 

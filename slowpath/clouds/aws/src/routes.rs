@@ -14,11 +14,11 @@ use config::checked::{Aws as Settings, AwsMode, AwsRoles, Config};
 use tokio::sync::mpsc;
 
 use super::call::{Aws, Pointed};
-use super::drive::Cloud;
 use super::group;
 use super::leader::{self, Change, LeaderError, Pointing};
 use super::life::Exit;
 use super::roles::{RoleError, roles};
+use super::runner::Cloud;
 use super::told::{CallError, Identity, NetworkInterface};
 use super::told::{Instance, RouteTable};
 use clouds::appliance::Appliance;

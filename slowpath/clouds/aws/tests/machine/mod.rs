@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use aws::account;
-use aws::drive::{Cloud, Drive};
 use aws::imds::Metadata;
 use aws::life::Exit;
+use aws::runner::{Cloud, Drive};
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
 use clouds::appliance::{Appliance, Clock, Ingress};

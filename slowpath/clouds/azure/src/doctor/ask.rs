@@ -13,10 +13,10 @@ use super::grant::Grant;
 use super::wants::Wants;
 use crate::arm::{Arm, Ask, Begun, Call, Handle, Progress, Resource};
 use crate::balancer;
-use crate::drive::Cloud;
 use crate::id::ResourceId;
 use crate::names;
 use crate::place::{Nic, Place, PlaceError, interfaces, own, the_balancer};
+use crate::runner::Cloud;
 use crate::told::{CallError, Family, Identity, Tunnels};
 
 /// Nobody waits two minutes for the first answer about scheduled events.

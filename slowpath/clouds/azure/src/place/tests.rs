@@ -1,4 +1,4 @@
-//! Which IP configuration is ours; the rest is in `tests/drive.rs`.
+//! Which IP configuration is ours; the rest is in `tests/runner.rs`.
 
 use serde_json::json;
 

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use azure::client;
 use azure::credentials::Variables;
-use azure::drive::{Cloud, Drive, Gateways};
 use azure::life::Exit;
+use azure::runner::{Cloud, Drive, Gateways};
 use azure::told::{End, Tunnels};
 use clouds::appliance::{Appliance, Clock, Ingress};
 use clouds::report::Report;

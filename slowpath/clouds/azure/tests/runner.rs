@@ -303,7 +303,7 @@ async fn tunnels_are_followed_when_the_world_changes_them() {
     let report = machine.until("followed", follows).await;
     let took = machine.azure.with(|world| world.now) - began;
     assert!(took.as_secs() <= 5, "{took:?}: nobody waits for the next look");
-    use azure::drive::Gateways;
+    use azure::runner::Gateways;
     let now = machine.appliance.tunnels("gw").unwrap();
     assert_eq!(now, tunnels((2001, 901), (10800, 800)));
     assert_eq!(
