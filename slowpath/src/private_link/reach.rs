@@ -78,10 +78,6 @@ impl Arm for Reach {
         Box::pin(async move { self.client().await?.put(ask, body, etag).await })
     }
 
-    fn post<'a>(&'a self, ask: &'a Ask, body: &'a Value) -> Call<'a, Begun> {
-        Box::pin(async move { self.client().await?.post(ask, body).await })
-    }
-
     fn delete<'a>(&'a self, ask: &'a Ask) -> Call<'a, Begun> {
         Box::pin(async move { self.client().await?.delete(ask).await })
     }

@@ -268,10 +268,6 @@ impl Arm for Client {
         Box::pin(self.write(ask, Method::Put, Some(body), etag))
     }
 
-    fn post<'a>(&'a self, ask: &'a Ask, body: &'a Value) -> Call<'a, Begun> {
-        Box::pin(self.write(ask, Method::Post, Some(body), None))
-    }
-
     fn delete<'a>(&'a self, ask: &'a Ask) -> Call<'a, Begun> {
         Box::pin(self.write(ask, Method::Delete, None, None))
     }

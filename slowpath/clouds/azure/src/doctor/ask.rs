@@ -220,10 +220,6 @@ impl Arm for Noting<'_> {
         self.arm.put(ask, body, etag)
     }
 
-    fn post<'a>(&'a self, ask: &'a Ask, body: &'a Value) -> Call<'a, Begun> {
-        self.arm.post(ask, body)
-    }
-
     fn delete<'a>(&'a self, ask: &'a Ask) -> Call<'a, Begun> {
         self.arm.delete(ask)
     }
