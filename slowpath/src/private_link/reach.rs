@@ -4,11 +4,12 @@
 use std::sync::Arc;
 
 use azure::arm::{Arm, Ask, Begun, Call, Handle, Progress, Resource};
-use azure::client::{Client, Counts, Settings};
+use azure::client::{Client, Settings};
 use azure::credentials::{Credentials, Variables};
 use azure::imds::Metadata;
 use azure::sovereign::Sovereign;
 use clouds::failure::{CallError, Setback};
+use clouds::requests::Counts;
 use clouds::retry::Policy;
 use config::checked::PrivateLink;
 use serde_json::Value;

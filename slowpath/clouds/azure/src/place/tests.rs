@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use clouds::runner::SearchError;
 
 const GROUP: &str = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network";
 
