@@ -12,11 +12,13 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws::routes::Routes;
-use azure::drive::Gateways;
+use aws::runner::AwsLifecycle;
+use azure::runner::{AzureLifecycle, Gateways};
 use azure::told::{End, Tunnels};
 use clouds::appliance::{Appliance, Ingress};
 use clouds::failure::CallError;
 use clouds::report::Report;
+use clouds::runner::Runner;
 use config::checked::{AwsMode, Config, VxlanEnd};
 use packet::addr::Addr;
 use tables::counters::{ArmCounter, VerdictCounter as V};
@@ -101,14 +103,15 @@ fn at_aws(
     cancelled: watch::Receiver<bool>,
     signals: mpsc::Receiver<()>,
 ) -> Result<Stay, CallError> {
-    let cloud = aws::drive::Cloud::new(seed(), cancelled)?;
+    let cloud = aws::runner::Cloud::new(seed(), cancelled)?;
     let (side, settings) = (Arc::new(Side(Arc::clone(live))), settings.clone());
     let config = config.clone();
     Ok(match settings.mode {
         AwsMode::Gateway(_) => {
             let kept = kept(&config, "aws.json");
-            let drive = aws::drive::Drive::new(&config, settings, cloud, side, kept);
-            Box::pin(async move { format!("{:?}", drive.run(signals).await) })
+            let lifecycle = AwsLifecycle::new(&config, settings, cloud, side);
+            let runner = Runner::new(lifecycle, kept);
+            Box::pin(async move { format!("{:?}", runner.run(signals).await) })
         }
         AwsMode::Routes { .. } => {
             let routes = Routes::new(&config, settings, cloud, side);
@@ -124,11 +127,11 @@ fn at_azure(
     cancelled: watch::Receiver<bool>,
     signals: mpsc::Receiver<()>,
 ) -> Result<Stay, CallError> {
-    let cloud = azure::drive::Cloud::new(settings, seed(), cancelled)?;
+    let cloud = azure::runner::Cloud::new(settings, seed(), cancelled)?;
     let side = Arc::new(Side(Arc::clone(live)));
     let kept = kept(config, "azure.json");
-    let drive = azure::drive::Drive::new(config, settings.clone(), cloud, side, kept);
-    Ok(Box::pin(async move { format!("{:?}", drive.run(signals).await) }))
+    let runner = Runner::new(AzureLifecycle::new(config, settings.clone(), cloud, side), kept);
+    Ok(Box::pin(async move { format!("{:?}", runner.run(signals).await) }))
 }
 
 /// What the lifecycle asks and tells.
@@ -155,6 +158,13 @@ impl Appliance for Side {
         (u64::from(awaited), passed.saturating_sub(kernels))
     }
 
+    fn strange(&self) -> u64 {
+        let (counters, arms) = (self.0.region.counters(), self.0.config.arms().count() as u8);
+        let dropped = |arm, reason| counters.sum(|page| page.dropped(arm, reason));
+        let strange = [DropReason::WrongVni, DropReason::WrongPort];
+        (0..arms).flat_map(|arm| strange.map(|reason| dropped(arm, reason))).sum()
+    }
+
     fn ingress(&self) -> Option<Ingress> {
         let (_, arm) = self.0.config.arms().next()?;
         let interface = self.0.config.kernel_interface(arm);
@@ -178,13 +188,6 @@ impl Appliance for Side {
 }
 
 impl Gateways for Side {
-    fn strange(&self) -> u64 {
-        let (counters, arms) = (self.0.region.counters(), self.0.config.arms().count() as u8);
-        let dropped = |arm, reason| counters.sum(|page| page.dropped(arm, reason));
-        let strange = [DropReason::WrongVni, DropReason::WrongPort];
-        (0..arms).flat_map(|arm| strange.map(|reason| dropped(arm, reason))).sum()
-    }
-
     fn tunnels(&self, gateway: &str) -> Option<Tunnels> {
         let gateway = self.0.config.gateways.iter().find(|known| known.name == gateway)?;
         let set = self.0.region.tables(self.0.region.generation());

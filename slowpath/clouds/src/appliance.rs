@@ -1,9 +1,7 @@
-//! The appliance as its cloud's lifecycle sees it, and how time passes for that.
+//! The appliance as its cloud's lifecycle sees it.
 
-use std::future::Future;
 use std::net::IpAddr;
-use std::pin::Pin;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::report::Report;
 
@@ -16,33 +14,16 @@ pub struct Ingress {
     pub addresses: Vec<IpAddr>,
 }
 
-/// How time passes for it.
-pub trait Clock: Send + Sync {
-    /// The time.
-    fn now(&self) -> Instant;
-    /// Ends then. So many calls are under way meanwhile.
-    fn until(&self, then: Instant, asking: usize) -> Pin<Box<dyn Future<Output = ()> + Send>>;
-}
-
-/// As it does.
-pub struct Steady;
-
-impl Clock for Steady {
-    fn now(&self) -> Instant {
-        Instant::now()
-    }
-
-    fn until(&self, then: Instant, _: usize) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        Box::pin(tokio::time::sleep_until(then.into()))
-    }
-}
-
 /// What is asked of the appliance, and told to it. Nothing of it may block.
 pub trait Appliance: Send + Sync {
     /// Whether it could take traffic, and if not, why.
     fn able(&self) -> Result<(), Vec<String>>;
     /// Flows in the table, and packets forwarded so far.
     fn activity(&self) -> (u64, u64);
+    /// Packets dropped so far because their tunnel is unknown: by its VNI, or by its port.
+    fn strange(&self) -> u64 {
+        0
+    }
     /// The ingress port; none before it is there.
     fn ingress(&self) -> Option<Ingress>;
     /// Why probes are to be told that no new traffic is wanted; nothing where its own ability

@@ -19,8 +19,14 @@ pub struct Asking<C, T> {
 pub enum Ended<C, T> {
     /// By its answer.
     Answered(T),
-    /// By a fault of ours: it would be under way for ever.
-    Broken(C, CallError),
+    /// Its task panicked: without this it would be under way for ever.
+    Broken(C, JoinError),
+}
+
+/// The error of a call whose task panicked.
+pub fn broken(error: &JoinError) -> CallError {
+    let why = format!("a fault of ours, see the log: {error}");
+    Operation::new("", "Task").failed(Failure::Transient, "Broken", why).error
 }
 
 impl<C, T: Send + 'static> Default for Asking<C, T> {
@@ -43,22 +49,12 @@ impl<C, T: Send + 'static> Asking<C, T> {
 
     /// The next that ends; none where none is under way. Dropped before, it takes nothing away.
     pub async fn next(&mut self) -> Option<Ended<C, T>> {
-        let joined = self.tasks.join_next_with_id().await?;
-        self.ended(joined)
-    }
-
-    fn ended(&mut self, joined: Result<(task::Id, T), JoinError>) -> Option<Ended<C, T>> {
-        match joined {
+        match self.tasks.join_next_with_id().await? {
             Ok((id, answer)) => {
                 self.calls.remove(&id);
                 Some(Ended::Answered(answer))
             }
-            Err(broken) => {
-                let call = self.calls.remove(&broken.id())?;
-                let why = format!("a fault of ours, see the log: {broken}");
-                let failed = Operation::new("", "Task").failed(Failure::Transient, "Broken", why);
-                Some(Ended::Broken(call, failed.error))
-            }
+            Err(broken) => Some(Ended::Broken(self.calls.remove(&broken.id())?, broken)),
         }
     }
 }
@@ -72,6 +68,7 @@ mod tests {
         let mut asking: Asking<u8, &str> = Asking::default();
         asking.begin(1, async { panic!("a test breaks it") });
         let Some(Ended::Broken(1, error)) = asking.next().await else { panic!("not broken") };
+        let error = broken(&error);
         assert_eq!((error.kind, error.code.as_str()), (Failure::Transient, "Broken"));
         asking.begin(2, async { "told" });
         assert_eq!(asking.under_way(), 1);

@@ -1,5 +1,6 @@
 //! What becomes of a question that has no answer, in the same words for every cloud.
 
+use std::future::Future;
 use std::time::Duration;
 
 /// Why a call came to nothing.
@@ -86,6 +87,16 @@ impl Operation {
     /// cloud and us may have spoken in its name.
     pub fn garbled(self, why: impl std::fmt::Display) -> Setback {
         self.failed(Failure::Invalid, "Garbled", format!("the answer can't be read: {why}"))
+    }
+
+    /// The answer, if it comes in time.
+    pub async fn within<T>(
+        self,
+        bound: Duration,
+        asked: impl Future<Output = Result<T, Setback>>,
+    ) -> Result<T, Setback> {
+        let told = tokio::time::timeout(bound, asked).await;
+        told.unwrap_or_else(|_| Err(self.late(bound)))
     }
 
     /// No answer in time.

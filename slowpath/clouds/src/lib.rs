@@ -1,5 +1,5 @@
-//! What the clouds have in common: the appliance as they see it, what people are told, what becomes
-//! of a question without an answer, and when it is asked again. Each cloud has a room of its own.
+//! What all clouds share: the appliance as they see it, the runner of their lifecycles, reports,
+//! failures, and retries. Each cloud has a crate of its own.
 #![forbid(unsafe_code)]
 
 pub mod appliance;
@@ -7,5 +7,8 @@ pub mod asking;
 pub mod check;
 pub mod failure;
 pub mod kept;
+pub mod lifecycle;
 pub mod report;
+pub mod requests;
 pub mod retry;
+pub mod runner;

@@ -1,8 +1,8 @@
 //! What people and programs are told of this machine at its cloud.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
+
+use crate::requests::Counts;
 
 /// All that is known of this machine at its cloud.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -139,6 +139,42 @@ pub struct Asked {
 }
 
 impl Report {
+    /// Sets what was asked of the cloud so far.
+    pub fn asked(&mut self, counts: Counts) {
+        let asked = |((operation, outcome), times): ((&str, &str), u64)| Asked {
+            operation: operation.to_owned(),
+            outcome: outcome.to_owned(),
+            times,
+        };
+        self.calls = counts.into_iter().map(asked).collect();
+    }
+
+    /// Adds a finding, and logs it when it is new or says something new.
+    pub fn found(&mut self, finding: Finding) {
+        let Finding { name, text, remedy } = finding;
+        let at = match self.findings.binary_search_by(|told| told.name.as_str().cmp(name)) {
+            Ok(at) => at,
+            Err(at) => {
+                self.findings.insert(at, Told { name: name.to_owned(), ..Told::default() });
+                at
+            }
+        };
+        let told = &mut self.findings[at];
+        if told.text != text {
+            tracing::warn!("{}: {name}: {text}; {remedy}", self.cloud);
+        }
+        (told.text, told.remedy) = (text, remedy);
+        told.times += 1;
+    }
+
+    /// Sets what is in the way, and logs it when it is new.
+    pub fn trouble(&mut self, trouble: String) {
+        if self.trouble != trouble {
+            tracing::error!("{}: {trouble}", self.cloud);
+        }
+        self.trouble = trouble;
+    }
+
     /// All of it in a line; empty without a cloud.
     pub fn line(&self) -> String {
         let mut line = match (self.cloud.as_str(), self.phase.as_str()) {
@@ -163,14 +199,4 @@ impl Report {
             findings => format!("{line}; {findings} findings (weir cloud status)"),
         }
     }
-}
-
-/// Tells a finding of a cloud's: in the log when it is new or says something new.
-pub fn tell(cloud: &str, findings: &mut BTreeMap<&'static str, Told>, finding: Finding) {
-    let Finding { name, text, remedy } = finding;
-    let told = findings.entry(name).or_default();
-    if told.text != text {
-        tracing::warn!("{cloud}: {name}: {text}; {remedy}");
-    }
-    *told = Told { name: name.to_owned(), text, remedy, times: told.times + 1 };
 }

@@ -41,6 +41,11 @@ impl Policy {
     /// Once, for those who come back by themselves.
     pub const ONCE: Policy =
         Policy { first: Duration::ZERO, longest: Duration::ZERO, whole: Duration::ZERO };
+
+    /// The longest pause after so many earlier failures.
+    pub fn ceiling(self, failures: u32) -> Duration {
+        self.first.saturating_mul(1 << failures.min(16)).min(self.longest)
+    }
 }
 
 /// What to do after a failure.
@@ -71,8 +76,7 @@ impl Retry {
         if !matches!(kind, Failure::Throttled | Failure::Transient) {
             return Step::GiveUp;
         }
-        let doubled = self.policy.first.saturating_mul(1 << self.failures.min(16));
-        let ceiling = doubled.min(self.policy.longest);
+        let ceiling = self.policy.ceiling(self.failures);
         self.failures += 1;
         // Full jitter: instances that were refused at the same moment don't come back at the same.
         let jittered = ceiling.mul_f64(self.rng.f64());
@@ -90,6 +94,10 @@ pub trait Pause: Send + Sync {
     fn now(&self) -> Duration;
     /// Resolves so much later.
     fn wait(&self, pause: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+    /// The same for a task of which so many calls are under way.
+    fn idle(&self, pause: Duration, _calls: usize) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        self.wait(pause)
+    }
 }
 
 /// Time as tokio keeps it.

@@ -43,10 +43,3 @@ pub struct Object {
     /// [`FINALIZER`] is on it.
     pub held: bool,
 }
-
-impl Object {
-    /// The last part of its name.
-    pub fn short_name(&self) -> &str {
-        self.name.rsplit('/').next().unwrap_or_default()
-    }
-}

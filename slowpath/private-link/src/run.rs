@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use azure::arm::Arm;
-use clouds::retry::Pause;
-use tokio::sync::{Semaphore, watch};
-use tokio::task::{self, JoinSet};
+use clouds::asking::{Asking, Ended};
+use clouds::retry::{Pause, Policy};
+use tokio::sync::watch;
 
 use crate::course::Event;
 use crate::lease::{self, Lease, Ownership};
@@ -26,8 +26,12 @@ use crate::turn::{Arms, Settings, Standing, Turn};
 
 /// Objects that are looked after at the same time.
 const AT_ONCE: usize = 8;
-/// The first pause after an error of our own, and the longest.
-const BACK_OFF: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(30)];
+/// Pauses after errors of our own.
+const BACK_OFF: Policy = Policy {
+    first: Duration::from_secs(3),
+    longest: Duration::from_secs(30),
+    whole: Duration::MAX,
+};
 /// Without news, nobody waits for longer.
 const LONGEST: Duration = Duration::from_secs(60 * 60);
 
@@ -93,12 +97,6 @@ struct Waiting {
     first: bool,
 }
 
-/// How a round ended.
-struct Ended {
-    name: String,
-    next: Next,
-}
-
 impl Run {
     /// Until `cancel` says true. What is under way then is dropped: the next process goes on from
     /// what was kept.
@@ -129,9 +127,7 @@ impl Run {
 
     async fn rounds(&self, mut standing: watch::Receiver<Standing>) {
         let mut queue: BTreeMap<String, Waiting> = BTreeMap::new();
-        let mut rounds: JoinSet<Ended> = JoinSet::new();
-        let mut names: BTreeMap<task::Id, String> = BTreeMap::new();
-        let room = Arc::new(Semaphore::new(AT_ONCE));
+        let mut rounds: Asking<String, (String, Next)> = Asking::default();
         loop {
             let objects = self.objects.list();
             let now = self.pause.now();
@@ -146,7 +142,9 @@ impl Run {
                 if waiting.running || waiting.due > now {
                     continue;
                 }
-                let Ok(permit) = Arc::clone(&room).try_acquire_owned() else { break };
+                if rounds.under_way() == AT_ONCE {
+                    break;
+                }
                 if waiting.first {
                     // Whoever restarts us has mended something, and wants to see it.
                     object.status.service.held_off = None;
@@ -154,28 +152,24 @@ impl Run {
                 }
                 (waiting.running, waiting.again, waiting.first) = (true, false, false);
                 let (run, stands, name) = (self.clone(), stands.clone(), object.name.clone());
-                let round = async move {
+                rounds.begin(name, async move {
                     let next = run.round(&object, &stands).await;
-                    drop(permit);
-                    Ended { name: object.name, next }
-                };
-                names.insert(rounds.spawn(round).id(), name);
+                    (object.name, next)
+                });
             }
-            let idle = room.available_permits() > 0;
+            let idle = rounds.under_way() < AT_ONCE;
             let due = queue.values().filter(|waiting| !waiting.running && idle);
             let due = due.map(|waiting| waiting.due.saturating_sub(now)).min();
             tokio::select! {
-                Some(ended) = rounds.join_next_with_id() => {
-                    let ended = match ended {
-                        Ok((id, ended)) => { names.remove(&id); Some(ended) }
-                        Err(error) => names.remove(&error.id()).map(|name| {
+                Some(ended) = rounds.next() => {
+                    let (name, next) = match ended {
+                        Ended::Answered(ended) => ended,
+                        Ended::Broken(name, error) => {
                             tracing::error!("private link: {name}: a round broke off: {error}");
-                            Ended { name, next: Next::BackOff }
-                        }),
+                            (name, Next::BackOff)
+                        }
                     };
-                    if let Some(ended) = ended {
-                        finish(&mut queue, ended, self.pause.now());
-                    }
+                    finish(&mut queue, &name, next, self.pause.now());
                 }
                 () = self.pause.wait(due.unwrap_or(LONGEST)) => {}
                 () = self.objects.changed() => {}
@@ -257,14 +251,14 @@ fn line_up(queue: &mut BTreeMap<String, Waiting>, objects: &[Object], now: Durat
     }
 }
 
-fn finish(queue: &mut BTreeMap<String, Waiting>, Ended { name, next }: Ended, now: Duration) {
-    let Some(waiting) = queue.get_mut(&name) else { return };
+fn finish(queue: &mut BTreeMap<String, Waiting>, name: &str, next: Next, now: Duration) {
+    let Some(waiting) = queue.get_mut(name) else { return };
     waiting.running = false;
     let pause = match next {
         Next::Now => Duration::ZERO,
         Next::After(pause) => pause,
         Next::Never => LONGEST,
-        Next::BackOff => BACK_OFF[0].saturating_mul(1 << waiting.failures.min(4)).min(BACK_OFF[1]),
+        Next::BackOff => BACK_OFF.ceiling(waiting.failures),
     };
     waiting.failures = if next == Next::BackOff { waiting.failures + 1 } else { 0 };
     waiting.due = if waiting.again { now } else { now.saturating_add(pause) };

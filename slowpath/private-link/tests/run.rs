@@ -94,10 +94,6 @@ impl Arm for Slow {
         self.azure.put(ask, body, etag)
     }
 
-    fn post<'a>(&'a self, ask: &'a Ask, body: &'a Value) -> Call<'a, Begun> {
-        self.azure.post(ask, body)
-    }
-
     fn delete<'a>(&'a self, ask: &'a Ask) -> Call<'a, Begun> {
         self.azure.delete(ask)
     }

@@ -60,7 +60,7 @@ async fn all_is_made_and_taken_back() {
     assert!(!calls.is_empty() && calls.iter().all(|call| call.method == "GET"), "{calls:?}");
     side.delete();
     side.play(30 * MINUTES).await;
-    assert!(side.gone(), "{}", side.told());
+    assert!(side.gone, "{}", side.told());
     for id in [
         ours("privateLinkServices", "pls-shop-web"),
         guest("privateEndpoints", "shop-web-pe"),
@@ -222,7 +222,7 @@ async fn what_fails_on_the_way_out_is_tried_until_all_is_gone() {
         side.round().await;
         assert!(side.object.held);
         side.play(60 * MINUTES).await;
-        assert!(side.gone(), "{rule:?}: {}", side.told());
+        assert!(side.gone, "{rule:?}: {}", side.told());
         let left = side.azure.with(|world| {
             let ours = |body: &serde_json::Value| body["tags"]["weir-fleet"] == "east";
             world.resources.iter().filter(|r| ours(&r.body)).count()
@@ -256,6 +256,6 @@ async fn a_network_that_knows_another_zone_is_tolerated_though_azure_says_so_lat
     assert_eq!(told, 1);
     side.delete();
     side.play(20 * MINUTES).await;
-    assert!(side.gone());
+    assert!(side.gone);
     assert_eq!(side.last, None);
 }

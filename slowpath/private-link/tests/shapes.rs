@@ -84,7 +84,7 @@ async fn each_request() -> Vec<Call> {
     assert_eq!(lease.standing(side.clock().now()), Standing::Owner);
     side.delete();
     side.play(1_800).await;
-    assert!(side.gone());
+    assert!(side.gone);
     side.azure.take_calls()
 }
 

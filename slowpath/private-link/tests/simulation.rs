@@ -27,23 +27,7 @@ const HOUR: u64 = 3_600;
 
 #[test]
 fn whatever_happens_it_ends_as_wanted_or_says_why_not_and_others_things_stay() {
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
-    match number("SIMULATION_SEED") {
-        Some(seed) => history(seed),
-        None => (1..=number("SIMULATIONS").unwrap_or(HISTORIES)).for_each(history),
-    }
-}
-
-/// Tells the seed of a history that went wrong.
-struct Seed(u64);
-
-impl Drop for Seed {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let play = "cargo test -p private-link --test simulation";
-            eprintln!("play it again: SIMULATION_SEED={} {play}", self.0);
-        }
-    }
+    simulation::play("private-link --test simulation", HISTORIES, history);
 }
 
 struct History {
@@ -52,9 +36,7 @@ struct History {
     rng: Rng,
 }
 
-fn history(seed: u64) {
-    let told = Seed(seed);
-    let mut rng = Rng::with_seed(seed);
+fn history(rng: &mut Rng) {
     let azure = sample::azure();
     {
         let mut world = azure.world();
@@ -63,14 +45,13 @@ fn history(seed: u64) {
         world.slowness = rng.u64(..120);
     }
     let players = ["shop/web", "shop/blog"].map(|name| Player::new(sample::object(name)));
-    let mut history = History { azure, players: players.into(), rng };
+    let mut history = History { azure, players: players.into(), rng: rng.clone() };
     history.trouble();
     history.peace();
     for player in &history.players {
         history.judge(player);
     }
     history.end();
-    drop(told);
 }
 
 impl History {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use azure::arm::Arm;
-use azure::client::Counts;
+use clouds::requests::Counts;
 use clouds::retry::{Clock, Pause};
 use config::checked::{Config, PrivateLink, PrivateLinkOwner};
 use private_link::lease::Ownership;

@@ -11,7 +11,7 @@ pub fn answer(world: &mut World, operation: &str, asked: &Members) -> Result<Str
         "DescribeNetworkInterfaces" => interfaces(world, asked),
         "DescribeSecurityGroups" => security_groups(world, asked),
         "DescribeRouteTables" => tables(world, asked),
-        "ReplaceRoute" | "CreateRoute" => route(world, operation == "CreateRoute", asked, dry),
+        "ReplaceRoute" => route(world, asked, dry),
         "ModifyNetworkInterfaceAttribute" => modify(world, asked, dry),
         _ => refuse("InvalidAction", format!("The action {operation} is not valid")),
     }
@@ -224,7 +224,7 @@ fn would<T>() -> Result<T, Refusal> {
     Err(Refusal { status: 412, code: "DryRunOperation".into(), message })
 }
 
-fn route(world: &mut World, new: bool, asked: &Members, dry: bool) -> Result<String, Refusal> {
+fn route(world: &mut World, asked: &Members, dry: bool) -> Result<String, Refusal> {
     let destination = match get(asked, "DestinationIpv6CidrBlock") {
         Some(destination) => destination,
         None => need(asked, "DestinationCidrBlock")?,
@@ -238,12 +238,11 @@ fn route(world: &mut World, new: bool, asked: &Members, dry: bool) -> Result<Str
         let why = format!("The routeTable ID '{id}' does not exist");
         return refuse("InvalidRouteTableID.NotFound", why);
     };
-    match table.routes.contains_key(destination) {
-        true if new => refuse("RouteAlreadyExists", "The route already exists"),
-        false if !new => refuse("InvalidRoute.NotFound", "no route with that destination"),
-        _ if dry => would(),
-        _ => {
-            table.routes.insert(destination.into(), nic.into());
+    match table.routes.get_mut(destination) {
+        None => refuse("InvalidRoute.NotFound", "no route with that destination"),
+        Some(_) if dry => would(),
+        Some(target) => {
+            *target = nic.into();
             Ok(DONE.into())
         }
     }

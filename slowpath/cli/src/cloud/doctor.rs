@@ -59,7 +59,7 @@ async fn at_azure(
     report: Result<Report, String>,
 ) -> Result<Vec<Check>, String> {
     let (_stay, cancel) = watch::channel(false);
-    let cloud = azure::drive::Cloud::new(settings, 0, cancel).map_err(|e| e.to_string())?;
+    let cloud = azure::runner::Cloud::new(settings, 0, cancel).map_err(|e| e.to_string())?;
     let wants = azure::doctor::Wants::of(config, settings);
     let mut seen = azure::doctor::Seen::new(report);
     (seen.mac, seen.kernel_mtu) = interface(config);

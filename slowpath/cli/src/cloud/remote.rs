@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use aws::drive::the_group;
 use aws::remote::{self, ERRORS_MOST, OUTPUT_MOST};
+use aws::runner::the_group;
 use aws::told::CallError;
 use aws::wait::{self, INSTANCE_STATES, TARGET_STATES, Waited};
 use clap::{Args, Subcommand};

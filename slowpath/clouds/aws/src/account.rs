@@ -1,9 +1,7 @@
 //! An AWS account as this machine reaches it: who we are, over which connections, how patiently.
 
-use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use aws_config::retry::RetryConfig;
@@ -21,7 +19,8 @@ use super::signed::{Kept, Question, Signed};
 use super::told::{CallError, Failure};
 use crate::failure::Refused;
 use clouds::failure::{Operation, Setback};
-use clouds::retry::{Clock, Pause, Policy, Retry, persist};
+use clouds::requests::{Counts, Requests};
+use clouds::retry::{Pause, Policy};
 
 /// How an account is reached. What is not given is taken from the environment, the files in
 /// `~/.aws`, and the instance's metadata, in the order of all AWS programs.
@@ -55,10 +54,6 @@ impl Default for Settings {
     }
 }
 
-/// What was asked, and what came of it: attempts by operation and outcome (`ok`, `throttled`,
-/// `transient`, `denied`, `absent`, `invalid`).
-pub type Counts = BTreeMap<(&'static str, &'static str), u64>;
-
 /// An account. Clones share their connections and counts.
 #[derive(Clone)]
 pub struct Account {
@@ -66,11 +61,7 @@ pub struct Account {
     pub(super) tagging: aws_sdk_resourcegroupstagging::Client,
     signed: Signed,
     bound: Duration,
-    policy: Policy,
-    pause: Arc<dyn Pause>,
-    cancel: watch::Receiver<bool>,
-    seed: Arc<AtomicU64>,
-    counts: Arc<Mutex<Counts>>,
+    requests: Requests,
 }
 
 impl Account {
@@ -128,22 +119,18 @@ impl Account {
             tagging: aws_sdk_resourcegroupstagging::Client::new(&sdk),
             signed,
             bound: settings.bound,
-            policy: settings.policy,
-            pause: Arc::new(Clock::default()),
-            cancel,
-            seed: Arc::new(AtomicU64::new(settings.seed)),
-            counts: Arc::default(),
+            requests: Requests::new(settings.policy, settings.seed, cancel),
         })
     }
 
     /// The same account, asked with another patience.
     pub fn with_policy(&self, policy: Policy) -> Account {
-        Account { policy, ..self.clone() }
+        Account { requests: self.requests.with_policy(policy), ..self.clone() }
     }
 
     /// The same account, with time that passes otherwise between attempts.
     pub fn with_pause(&self, pause: Arc<dyn Pause>) -> Account {
-        Account { pause, ..self.clone() }
+        Account { requests: self.requests.with_pause(pause), ..self.clone() }
     }
 
     /// The region.
@@ -153,7 +140,7 @@ impl Account {
 
     /// What was asked so far.
     pub fn counts(&self) -> Counts {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.requests.counts()
     }
 
     /// Sends an SDK's question, within the bound.
@@ -165,7 +152,8 @@ impl Account {
     where
         E: ProvideErrorMetadata + std::error::Error + 'static,
     {
-        self.bounded(operation, async { sent.await.map_err(|e| operation.sdk(e)) }).await
+        let sent = async { sent.await.map_err(|e| operation.sdk(e)) };
+        self.requests.attempt(operation, self.bound, sent).await
     }
 
     /// Asks with a request of our own, within the bound: what the services without SDK are asked
@@ -175,21 +163,8 @@ impl Account {
         operation: Operation,
         question: &Question,
     ) -> Result<String, Setback> {
-        self.bounded(operation, self.signed.ask(operation, question)).await
-    }
-
-    async fn bounded<T>(
-        &self,
-        operation: Operation,
-        asked: impl Future<Output = Result<T, Setback>>,
-    ) -> Result<T, Setback> {
-        let told = tokio::time::timeout(self.bound, asked).await;
-        let told = told.unwrap_or_else(|_| Err(operation.late(self.bound)));
-        let outcome = told.as_ref().map_or_else(|setback| setback.error.kind.as_str(), |_| "ok");
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        *counts.entry((operation.name, outcome)).or_default() += 1;
-        drop(counts);
-        told
+        let sent = self.signed.ask(operation, question);
+        self.requests.attempt(operation, self.bound, sent).await
     }
 
     /// Asks as patiently as the policy says.
@@ -198,11 +173,6 @@ impl Account {
         T: Send + 'a,
         F: Future<Output = Result<T, Setback>> + Send + 'a,
     {
-        let seed = self.seed.fetch_add(1, Ordering::Relaxed);
-        let retry = Retry::new(self.policy, seed);
-        Box::pin(async move {
-            let told = persist(retry, self.pause.as_ref(), self.cancel.clone(), ask);
-            told.await.map_err(|setback| setback.error)
-        })
+        Box::pin(async move { self.requests.persist(ask).await.map_err(|setback| setback.error) })
     }
 }

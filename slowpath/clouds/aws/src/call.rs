@@ -46,8 +46,6 @@ pub trait Aws: Send + Sync {
     fn route_tables<'a>(&'a self, vpc: &'a str) -> Call<'a, Vec<RouteTable>>;
     /// Points a route that exists at an interface (ReplaceRoute).
     fn replace_route<'a>(&'a self, route: &'a Pointed, dry: bool) -> Call<'a, ()>;
-    /// Makes a route to an interface (CreateRoute).
-    fn create_route<'a>(&'a self, route: &'a Pointed, dry: bool) -> Call<'a, ()>;
     /// Sets the source/destination check of an interface (ModifyNetworkInterfaceAttribute).
     fn set_source_dest_check<'a>(&'a self, interface: &'a str, on: bool, dry: bool)
     -> Call<'a, ()>;

@@ -21,7 +21,6 @@ const DESCRIBE_INTERFACES: Operation = Operation::new("ec2", "DescribeNetworkInt
 const DESCRIBE_GROUPS: Operation = Operation::new("ec2", "DescribeSecurityGroups");
 const DESCRIBE_TABLES: Operation = Operation::new("ec2", "DescribeRouteTables");
 const REPLACE_ROUTE: Operation = Operation::new("ec2", "ReplaceRoute");
-const CREATE_ROUTE: Operation = Operation::new("ec2", "CreateRoute");
 const MODIFY_INTERFACE: Operation = Operation::new("ec2", "ModifyNetworkInterfaceAttribute");
 
 /// All pages of a list, one question each.
@@ -118,22 +117,15 @@ pub(super) async fn route_tables(a: &Account, vpc: &str) -> Result<Vec<RouteTabl
 }
 
 pub(super) async fn replace_route(a: &Account, to: &Pointed, dry: bool) -> Result<(), Setback> {
-    change(a, REPLACE_ROUTE, pointed(to), dry).await
-}
-
-pub(super) async fn create_route(a: &Account, to: &Pointed, dry: bool) -> Result<(), Setback> {
-    change(a, CREATE_ROUTE, pointed(to), dry).await
-}
-
-fn pointed(to: &Pointed) -> Members {
     let destination = match to.destination.contains(':') {
         true => "DestinationIpv6CidrBlock",
         false => "DestinationCidrBlock",
     };
-    Members::default()
+    let members = Members::default()
         .with("RouteTableId", &to.table)
         .with(destination, &to.destination)
-        .with("NetworkInterfaceId", &to.interface)
+        .with("NetworkInterfaceId", &to.interface);
+    change(a, REPLACE_ROUTE, members, dry).await
 }
 
 pub(super) async fn set_source_dest_check(

@@ -15,7 +15,8 @@ use super::connect::{connector, http_client};
 use super::told::{CallError, Failure, Identity, Interface};
 use crate::failure::Refused;
 use clouds::failure::{Operation, Setback};
-use clouds::retry::{Clock, Pause, Policy, Retry, persist};
+use clouds::requests::Requests;
+use clouds::retry::{Pause, Policy};
 
 /// It is on this machine's own host: what it doesn't say soon, it will not say.
 const BOUND: Duration = Duration::from_secs(2);
@@ -29,10 +30,7 @@ const MACS: &str = "/latest/meta-data/network/interfaces/macs/";
 #[derive(Clone)]
 pub struct Metadata {
     client: Client,
-    policy: Policy,
-    pause: Arc<dyn Pause>,
-    cancel: watch::Receiver<bool>,
-    seed: u64,
+    requests: Requests,
 }
 
 /// Why this instance is to go, or may have to.
@@ -63,23 +61,22 @@ impl Metadata {
                 GET.failed(Failure::Invalid, "Unasked", why).error
             })?;
         }
-        let (client, pause) = (builder.build(), Arc::new(Clock::default()));
-        Ok(Metadata { client, policy: Policy::IMDS, pause, cancel, seed })
+        let requests = Requests::new(Policy::IMDS, seed, cancel);
+        Ok(Metadata { client: builder.build(), requests })
     }
 
     /// The same, asked with another patience.
     pub fn with_policy(&self, policy: Policy) -> Metadata {
-        Metadata { policy, ..self.clone() }
+        Metadata { requests: self.requests.with_policy(policy), ..self.clone() }
     }
 
     /// The same, with time that passes otherwise between attempts.
     pub fn with_pause(&self, pause: Arc<dyn Pause>) -> Metadata {
-        Metadata { pause, ..self.clone() }
+        Metadata { requests: self.requests.with_pause(pause), ..self.clone() }
     }
 
     /// What is at a path; none where nothing is.
     pub async fn get(&self, path: &str) -> Result<Option<String>, CallError> {
-        let retry = Retry::new(self.policy, self.seed);
         let ask = || async {
             match self.client.get(path).await {
                 Ok(text) => Ok(Some(text.into())),
@@ -89,8 +86,7 @@ impl Metadata {
                 Err(error) => Err(failed(path, &error)),
             }
         };
-        let told = persist(retry, self.pause.as_ref(), self.cancel.clone(), ask).await;
-        told.map_err(|setback| setback.error)
+        self.requests.persist(ask).await.map_err(|setback| setback.error)
     }
 
     async fn wanted(&self, path: &str) -> Result<String, CallError> {

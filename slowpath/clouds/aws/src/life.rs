@@ -8,14 +8,13 @@
 //! with the reason; a permission that is missing is asked again every 5 minutes and never an exit,
 //! because whoever mends it at night mends it in IAM, and `weir cloud status` says what to mend.
 //!
-//! Out, see `leaving.rs`. [`Life::step`] is called at least once a second.
+//! Out, see `leaving.rs`. [`Life`] is stepped at least once a second.
 
 mod departure;
 mod findings;
 mod leaving;
 mod words;
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use config::checked::{Lifecycle, OnLost};
@@ -23,9 +22,9 @@ use config::checked::{Lifecycle, OnLost};
 pub use words::{Answer, Call, Effect, Event, Exit, Notices, Why};
 
 use crate::told::{Attributes, CallError, Failure, Target, TargetState};
+use clouds::lifecycle::{Machine, Never};
 use clouds::report::Finding;
 use departure::Leaving;
-use words::CALLS;
 
 /// From look to look while the cloud says healthy, and while it doesn't.
 const LOOK: Duration = Duration::from_secs(30);
@@ -96,7 +95,7 @@ struct Asking {
 pub struct Life {
     settings: Lifecycle,
     able: Result<Instant, Vec<String>>,
-    calls: [Asking; CALLS],
+    calls: [Asking; Call::COUNT],
     entry: Entry,
     /// Once registered, or found so, or not told: from then on the probe tells our ability.
     admitted: bool,
@@ -119,8 +118,50 @@ pub struct Life {
     leaving: Option<Leaving>,
     over: bool,
     probe: Option<(bool, Vec<String>)>,
-    found: BTreeMap<&'static str, u64>,
     effects: Vec<Effect>,
+}
+
+impl Machine for Life {
+    type Call = Call;
+    type Answer = Answer;
+    type Tunnels = Never;
+    type Kept = Never;
+
+    fn step(&mut self, now: Instant, event: Event) -> Vec<Effect> {
+        if self.over {
+            return Vec::new();
+        }
+        self.hear(now, event);
+        if self.over {
+            return std::mem::take(&mut self.effects);
+        }
+        self.admit(now);
+        self.compare(now);
+        self.tell_probe(now);
+        if self.leaving.is_some() {
+            self.leave(now)
+        } else {
+            self.stay(now)
+        }
+        std::mem::take(&mut self.effects)
+    }
+
+    fn ready(&self) -> bool {
+        let healthy = self.entry.state() == Some(TargetState::Healthy);
+        self.able.is_ok() && healthy && self.leaving.is_none()
+    }
+
+    fn differs(&self) -> bool {
+        self.differs_since.is_some()
+    }
+
+    fn leaving(&self) -> Option<(&'static str, Instant)> {
+        self.leaving.as_ref().map(|leaving| (leaving.why.as_str(), leaving.deadline))
+    }
+
+    fn failed(call: Call, error: CallError) -> Answer {
+        Answer::failed(call, error)
+    }
 }
 
 impl Life {
@@ -147,35 +188,8 @@ impl Life {
             leaving: None,
             over: false,
             probe: None,
-            found: BTreeMap::new(),
             effects: Vec::new(),
         }
-    }
-
-    /// Hears `event`, and tells what is to be done.
-    pub fn step(&mut self, now: Instant, event: Event) -> Vec<Effect> {
-        if self.over {
-            return Vec::new();
-        }
-        self.hear(now, event);
-        if self.over {
-            return std::mem::take(&mut self.effects);
-        }
-        self.admit(now);
-        self.compare(now);
-        self.tell_probe(now);
-        if self.leaving.is_some() {
-            self.leave(now)
-        } else {
-            self.stay(now)
-        }
-        std::mem::take(&mut self.effects)
-    }
-
-    /// Able, and the cloud says healthy.
-    pub fn ready(&self) -> bool {
-        let healthy = self.entry.state() == Some(TargetState::Healthy);
-        self.able.is_ok() && healthy && self.leaving.is_none()
     }
 
     /// What is known of our entry among the targets.
@@ -188,27 +202,13 @@ impl Life {
         self.attributes.as_ref()
     }
 
-    /// Why we leave, and when we are gone at the latest.
-    pub fn leaving(&self) -> Option<(Why, Instant)> {
-        self.leaving.as_ref().map(|leaving| (leaving.why, leaving.deadline))
-    }
-
-    /// Whether the cloud thinks otherwise of our health than we.
-    pub fn differs(&self) -> bool {
-        self.differs_since.is_some()
-    }
-
-    /// How often each finding was made, by its name.
-    pub fn found(&self) -> &BTreeMap<&'static str, u64> {
-        &self.found
-    }
-
     fn hear(&mut self, now: Instant, event: Event) {
         match event {
-            Event::Tick => {}
+            Event::Tick | Event::Clock(_) => {}
+            Event::Carries(never) => match never {},
             Event::Able { able: true, .. } => self.able = Ok(self.able_since().unwrap_or(now)),
             Event::Able { able: false, reasons } => self.able = Err(reasons),
-            Event::Activity { flows, packets } => {
+            Event::Activity { flows, packets, .. } => {
                 if flows > 0 || packets != self.packets {
                     self.last_active = now;
                 }
@@ -390,7 +390,6 @@ impl Life {
     }
 
     fn find(&mut self, finding: Finding) {
-        *self.found.entry(finding.name).or_default() += 1;
         self.effects.push(Effect::Finding(finding));
     }
 }

@@ -14,15 +14,15 @@ use config::checked::{Aws as Settings, AwsMode, AwsRoles, Config};
 use tokio::sync::mpsc;
 
 use super::call::{Aws, Pointed};
-use super::drive::Cloud;
 use super::group;
 use super::leader::{self, Change, LeaderError, Pointing};
 use super::life::Exit;
 use super::roles::{RoleError, roles};
+use super::runner::Cloud;
 use super::told::{CallError, Identity, NetworkInterface};
 use super::told::{Instance, RouteTable};
 use clouds::appliance::Appliance;
-use clouds::report::{Finding, Peer, Report, Told, tell};
+use clouds::report::{Finding, Peer, Report};
 
 /// From round to round.
 const EVERY: Duration = Duration::from_secs(10);
@@ -253,7 +253,6 @@ pub struct Routes {
     cloud: Cloud,
     appliance: Arc<dyn Appliance>,
     report: Report,
-    findings: BTreeMap<&'static str, Told>,
 }
 
 impl Routes {
@@ -266,7 +265,7 @@ impl Routes {
     ) -> Routes {
         let addresses = config.ingress.addresses.iter().map(|prefix| prefix.addr).collect();
         let report = Report { cloud: "aws".into(), phase: "looking".into(), ..Report::default() };
-        Routes { settings, addresses, cloud, appliance, report, findings: BTreeMap::new() }
+        Routes { settings, addresses, cloud, appliance, report }
     }
 
     /// Until somebody wants it to end. It ends at once: routes that lead here go on doing so, and
@@ -297,7 +296,7 @@ impl Routes {
             self.appliance.publish(self.report.clone());
             let told = self.in_region().await;
             if let Err(error) = told {
-                self.trouble(error.to_string());
+                self.report.trouble(error.to_string());
             }
             tokio::time::sleep(EVERY).await;
         }
@@ -313,7 +312,7 @@ impl Routes {
         loop {
             let able = self.appliance.able().is_ok();
             let round = round(&account, &own, &self.settings, &self.addresses, able).await;
-            self.report.calls = self.cloud.calls();
+            self.report.asked(self.cloud.calls());
             self.describe(round, able);
             self.appliance.publish(self.report.clone());
             tokio::time::sleep(EVERY).await;
@@ -322,7 +321,7 @@ impl Routes {
 
     fn describe(&mut self, round: Round, able: bool) {
         for finding in round.findings {
-            tell("aws", &mut self.findings, finding);
+            self.report.found(finding);
         }
         let leading = round.leader.as_ref() == Some(&self.report.instance);
         let phase = match round.leader {
@@ -343,17 +342,9 @@ impl Routes {
             self.report.target = round.ingress;
         }
         self.report.ready = able && round.trouble.is_none();
-        self.report.findings = self.findings.values().cloned().collect();
         match round.trouble {
-            Some(trouble) => self.trouble(trouble.to_string()),
+            Some(trouble) => self.report.trouble(trouble.to_string()),
             None => self.report.trouble.clear(),
         }
-    }
-
-    fn trouble(&mut self, trouble: String) {
-        if self.report.trouble != trouble {
-            tracing::error!("aws: {trouble}");
-        }
-        self.report.trouble = trouble;
     }
 }

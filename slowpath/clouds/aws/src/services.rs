@@ -64,10 +64,6 @@ impl Aws for Account {
         self.patiently(move || ec2::replace_route(self, route, dry))
     }
 
-    fn create_route<'a>(&'a self, route: &'a Pointed, dry: bool) -> Call<'a, ()> {
-        self.patiently(move || ec2::create_route(self, route, dry))
-    }
-
     fn set_source_dest_check<'a>(
         &'a self,
         interface: &'a str,

@@ -135,9 +135,9 @@ async fn moto_understands_us_and_we_it() {
     let second = make(a, "ec2", "CreateSubnet", second, "subnetId").await;
     let other = with("SubnetId", &second);
     let other = make(a, "ec2", "CreateNetworkInterface", other, "networkInterfaceId").await;
-    let mut to = Pointed { table: table.id, destination: "0.0.0.0/0".into(), interface: other };
-    account.create_route(&to, false).await.unwrap();
-    to.interface = nic.id;
+    let there = with("RouteTableId", &table.id).with("DestinationCidrBlock", "0.0.0.0/0");
+    make(a, "ec2", "CreateRoute", there.with("NetworkInterfaceId", &other), "return").await;
+    let to = Pointed { table: table.id, destination: "0.0.0.0/0".into(), interface: nic.id };
     account.replace_route(&to, false).await.unwrap();
     let routes = account.route_tables(&vpc).await.unwrap().remove(0).routes;
     let route = routes.iter().find(|r| r.destination == "0.0.0.0/0").unwrap();

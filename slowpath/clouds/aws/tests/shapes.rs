@@ -189,7 +189,8 @@ async fn each_request() -> Vec<Call> {
     let mut to = Pointed { table, destination: "0.0.0.0/0".into(), interface: nic.id.clone() };
     account.replace_route(&to, true).await.unwrap();
     to.destination = "::/0".into();
-    account.create_route(&to, false).await.unwrap();
+    side.aws.with(|world| world.tables[0].routes.insert("::/0".into(), "igw-1".into()));
+    account.replace_route(&to, false).await.unwrap();
     account.set_source_dest_check(&nic.id, false, true).await.unwrap();
     let id = account.send_command(own, "true", Duration::from_secs(9)).await.unwrap();
     let _ = account.invocation(&id, own).await;

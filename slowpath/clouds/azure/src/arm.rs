@@ -85,8 +85,6 @@ pub trait Arm: Send + Sync {
     /// Makes or replaces a resource; with an ETag only if nobody changed it since
     /// ([`Failure::Conflict`](clouds::failure::Failure::Conflict)).
     fn put<'a>(&'a self, ask: &'a Ask, body: &'a Value, etag: Option<&'a str>) -> Call<'a, Begun>;
-    /// Asks for an action (`POST`); the answer where there is one.
-    fn post<'a>(&'a self, ask: &'a Ask, body: &'a Value) -> Call<'a, Begun>;
     /// Deletes a resource.
     fn delete<'a>(&'a self, ask: &'a Ask) -> Call<'a, Begun>;
     /// Looks how an operation stands.

@@ -1,17 +1,15 @@
 //! Resource Manager as this machine reaches it: as whom, over which connections, how patiently.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::future::Future;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use azure_core::http::headers::{CONTENT_TYPE, IF_MATCH};
 use azure_core::http::policies::auth::BearerTokenAuthorizationPolicy;
 use azure_core::http::{Method, Pipeline, RawResponse, Request, Url};
 use clouds::failure::{Failure, Operation, Setback};
-use clouds::report::Asked;
-use clouds::retry::{Clock, Pause, Policy, Retry, persist};
+use clouds::requests::{Counts, Requests};
+use clouds::retry::{Pause, Policy};
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -44,10 +42,6 @@ impl Default for Settings {
     }
 }
 
-/// What was asked, and what came of it: attempts by operation and outcome (`ok`, `throttled`,
-/// `transient`, `conflict`, `denied`, `absent`, `invalid`).
-pub type Counts = BTreeMap<(&'static str, &'static str), u64>;
-
 /// Azure Resource Manager. Clones share their connections, tokens and counts.
 #[derive(Clone)]
 pub struct Client {
@@ -55,11 +49,7 @@ pub struct Client {
     base: Url,
     credentials: Arc<Credentials>,
     bound: Duration,
-    policy: Policy,
-    pause: Arc<dyn Pause>,
-    cancel: watch::Receiver<bool>,
-    seed: Arc<AtomicU64>,
-    counts: Arc<Mutex<Counts>>,
+    requests: Requests,
 }
 
 impl Client {
@@ -82,37 +72,23 @@ impl Client {
             base: cloud.resources.clone(),
             credentials,
             bound: settings.bound,
-            policy: settings.policy,
-            pause: Arc::new(Clock::default()),
-            cancel,
-            seed: Arc::new(AtomicU64::new(settings.seed)),
-            counts: Arc::default(),
+            requests: Requests::new(settings.policy, settings.seed, cancel),
         })
     }
 
     /// The same, asked with another patience.
     pub fn with_policy(&self, policy: Policy) -> Client {
-        Client { policy, ..self.clone() }
+        Client { requests: self.requests.with_policy(policy), ..self.clone() }
     }
 
     /// The same, with time that passes otherwise between attempts.
     pub fn with_pause(&self, pause: Arc<dyn Pause>) -> Client {
-        Client { pause, ..self.clone() }
+        Client { requests: self.requests.with_pause(pause), ..self.clone() }
     }
 
     /// What was asked so far.
     pub fn counts(&self) -> Counts {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// The same as a report tells it.
-    pub fn asked(&self) -> Vec<Asked> {
-        let told = |((operation, outcome), times): ((&str, &str), u64)| Asked {
-            operation: operation.to_owned(),
-            outcome: outcome.to_owned(),
-            times,
-        };
-        self.counts().into_iter().map(told).collect()
+        self.requests.counts()
     }
 
     /// Where a question goes.
@@ -132,15 +108,6 @@ impl Client {
         Ok(url)
     }
 
-    /// Asks as patiently as the policy says.
-    async fn patiently<T, F: Future<Output = Result<T, Setback>>>(
-        &self,
-        ask: impl FnMut() -> F,
-    ) -> Result<T, Setback> {
-        let retry = Retry::new(self.policy, self.seed.fetch_add(1, Ordering::Relaxed));
-        persist(retry, self.pause.as_ref(), self.cancel.clone(), ask).await
-    }
-
     /// Asks once, within the bound, and counts it. What `read` makes of the answer counts too.
     async fn once<T>(
         &self,
@@ -148,15 +115,8 @@ impl Client {
         request: &Request,
         read: impl FnOnce(&RawResponse) -> Result<T, Setback>,
     ) -> Result<T, Setback> {
-        let asked = self.sent(operation, request.clone());
-        let told = tokio::time::timeout(self.bound, asked).await;
-        let told = told.unwrap_or_else(|_| Err(operation.late(self.bound)));
-        let told = told.and_then(|answer| read(&answer));
-        let outcome = told.as_ref().map_or_else(|setback| setback.error.kind.as_str(), |_| "ok");
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        *counts.entry((operation.name, outcome)).or_default() += 1;
-        drop(counts);
-        told
+        let sent = async { read(&self.sent(operation, request.clone()).await?) };
+        self.requests.attempt(operation, self.bound, sent).await
     }
 
     async fn sent(
@@ -180,7 +140,7 @@ impl Client {
             good(ask.operation, answer)?;
             long::resource(ask.operation, answer)
         };
-        self.patiently(|| self.once(ask.operation, &request, read)).await
+        self.requests.persist(|| self.once(ask.operation, &request, read)).await
     }
 
     async fn pages(&self, ask: &Ask) -> Result<Vec<Value>, Setback> {
@@ -193,7 +153,7 @@ impl Client {
             }
             let request = Request::new(url, Method::Get);
             let read = |answer: &RawResponse| page(&self.base, ask.operation, answer);
-            let page = self.patiently(|| self.once(ask.operation, &request, read)).await?;
+            let page = self.requests.persist(|| self.once(ask.operation, &request, read)).await?;
             found.extend(page.0);
             next = page.1;
         }
@@ -217,7 +177,7 @@ impl Client {
             request.insert_header(IF_MATCH, etag.to_owned());
         }
         let read = |answer: &RawResponse| long::begun((&self.base, &url), ask, method, answer);
-        self.patiently(|| self.once(ask.operation, &request, read)).await
+        self.requests.persist(|| self.once(ask.operation, &request, read)).await
     }
 
     async fn look(&self, handle: &Handle) -> Result<Progress, Setback> {
@@ -225,7 +185,7 @@ impl Client {
             .map_err(|why| POLL.failed(Failure::Invalid, "ForeignPoll", why))?;
         let request = Request::new(url, Method::Get);
         let read = |answer: &RawResponse| long::progress(handle, answer);
-        self.patiently(|| self.once(POLL, &request, read)).await
+        self.requests.persist(|| self.once(POLL, &request, read)).await
     }
 }
 
@@ -266,10 +226,6 @@ impl Arm for Client {
 
     fn put<'a>(&'a self, ask: &'a Ask, body: &'a Value, etag: Option<&'a str>) -> Call<'a, Begun> {
         Box::pin(self.write(ask, Method::Put, Some(body), etag))
-    }
-
-    fn post<'a>(&'a self, ask: &'a Ask, body: &'a Value) -> Call<'a, Begun> {
-        Box::pin(self.write(ask, Method::Post, Some(body), None))
     }
 
     fn delete<'a>(&'a self, ask: &'a Ask) -> Call<'a, Begun> {

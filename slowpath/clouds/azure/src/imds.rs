@@ -4,13 +4,13 @@
 mod read;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use azure_core::credentials::Secret;
 use azure_core::http::{Method, Pipeline, RawResponse, Request, Url};
 use clouds::failure::{Failure, Operation, Setback};
-use clouds::retry::{Clock, Pause, Policy, Retry, persist};
+use clouds::requests::Requests;
+use clouds::retry::{Pause, Policy};
 use serde_json::json;
 use tokio::sync::watch;
 
@@ -48,10 +48,7 @@ pub struct Metadata {
     pipeline: Pipeline,
     address: Url,
     version: String,
-    policy: Policy,
-    pause: Arc<dyn Pause>,
-    cancel: watch::Receiver<bool>,
-    seed: Arc<AtomicU64>,
+    requests: Requests,
 }
 
 /// A token of the machine's identity.
@@ -83,21 +80,18 @@ impl Metadata {
             pipeline: Wire::to_host().map_err(|setback| setback.error)?.pipeline(Vec::new()),
             address,
             version: version.to_owned(),
-            policy: PATIENCE,
-            pause: Arc::new(Clock::default()),
-            cancel,
-            seed: Arc::new(AtomicU64::new(seed)),
+            requests: Requests::new(PATIENCE, seed, cancel),
         })
     }
 
     /// The same, asked with another patience.
     pub fn with_policy(&self, policy: Policy) -> Metadata {
-        Metadata { policy, ..self.clone() }
+        Metadata { requests: self.requests.with_policy(policy), ..self.clone() }
     }
 
     /// The same, with time that passes otherwise between attempts.
     pub fn with_pause(&self, pause: Arc<dyn Pause>) -> Metadata {
-        Metadata { pause, ..self.clone() }
+        Metadata { requests: self.requests.with_pause(pause), ..self.clone() }
     }
 
     /// Who this machine is.
@@ -161,9 +155,7 @@ impl Metadata {
         url: &Url,
         body: Option<&str>,
     ) -> Result<RawResponse, CallError> {
-        let retry = Retry::new(self.policy, self.seed.fetch_add(1, Ordering::Relaxed));
-        let ask = || self.once(operation, bound, url, body);
-        let told = persist(retry, self.pause.as_ref(), self.cancel.clone(), ask).await;
+        let told = self.requests.persist(|| self.once(operation, bound, url, body)).await;
         told.map_err(|setback| setback.error)
     }
 
@@ -181,10 +173,9 @@ impl Metadata {
             request.insert_header("content-type", "application/json");
             request.set_body(body.to_owned());
         }
-        let asked = send(&self.pipeline, operation, &mut request);
-        let told = tokio::time::timeout(bound, asked).await;
-        let answer = told.unwrap_or_else(|_| Err(operation.late(bound)));
-        let answer = answer.map_err(|setback| unreached(operation, setback))?;
+        let sent = send(&self.pipeline, operation, &mut request);
+        let answer =
+            operation.within(bound, sent).await.map_err(|setback| unreached(operation, setback))?;
         if answer.status().is_success() { Ok(answer) } else { Err(failed(operation, &answer)) }
     }
 }

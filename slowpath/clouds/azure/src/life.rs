@@ -11,8 +11,7 @@
 //!
 //! Where a scale set's model owns the membership it is looked at and never written.
 //!
-//! Tunnels, see `tunnels.rs`; out, see `leaving.rs`. [`Life::step`] is called at least once a
-//! second.
+//! Tunnels, see `tunnels.rs`; out, see `leaving.rs`. [`Life`] is stepped at least once a second.
 
 mod asking;
 mod calls;
@@ -28,6 +27,7 @@ mod words;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use clouds::lifecycle::Machine;
 use clouds::report::Finding;
 use config::checked::{AzureLife, Preboot};
 
@@ -35,12 +35,11 @@ pub use words::{
     Admin, Answer, Call, Effect, Event, Exit, Followed, Kept, Member, Seen, Source, Why,
 };
 
-use crate::told::Failure;
+use crate::told::{CallError, Failure, Family, Tunnels};
 use asking::Asking;
 use departure::{Events, Leaving};
 use following::Following;
 use membership::Membership;
-use words::CALLS;
 
 /// From look to look while all is in order, and while something is not. A look is up to 4 reads.
 /// `Microsoft.Network` admits 10,000 reads in 5 minutes per subscription and region, Resource
@@ -69,7 +68,7 @@ pub struct Life {
     able: Result<Instant, Vec<String>>,
     /// It was able once: what probes are told before is over.
     was_able: bool,
-    calls: [Asking; CALLS],
+    calls: [Asking; Call::COUNT],
     /// The first questions were answered, or waited for long enough.
     informed: bool,
     member: Membership,
@@ -87,10 +86,58 @@ pub struct Life {
     leaving: Option<Leaving>,
     over: bool,
     probe: Option<(bool, Vec<String>)>,
-    found: BTreeMap<&'static str, u64>,
     /// Findings that hold, and what was told of them when that began.
     standing: BTreeMap<&'static str, String>,
     effects: Vec<Effect>,
+}
+
+impl Machine for Life {
+    type Call = Call;
+    type Answer = Answer;
+    type Tunnels = Vec<(Family, Tunnels)>;
+    type Kept = Kept;
+
+    fn step(&mut self, now: Instant, event: Event) -> Vec<Effect> {
+        if self.over {
+            return Vec::new();
+        }
+        self.hear(now, event);
+        if self.over {
+            return std::mem::take(&mut self.effects);
+        }
+        self.admit(now);
+        self.follow(now);
+        self.compare(now);
+        self.tell_probe();
+        self.inform(now);
+        if self.leaving.is_some() {
+            self.leave(now)
+        } else {
+            self.stay(now)
+        }
+        std::mem::take(&mut self.effects)
+    }
+
+    /// Able, a member of all pools, kept out by nobody, and with tunnels in force as they are told
+    /// (or told to be others, where that is all that is wanted).
+    fn ready(&self) -> bool {
+        let member = self.member.fresh && self.member.in_all();
+        let welcome = member && !self.member.any(Admin::Down);
+        self.able.is_ok() && welcome && self.carries_right() && self.leaving.is_none()
+    }
+
+    fn differs(&self) -> bool {
+        self.differs
+    }
+
+    fn leaving(&self) -> Option<(&'static str, Instant)> {
+        let why = self.why()?.as_str();
+        self.leaving.as_ref().map(|leaving| (why, leaving.deadline + departure::REMOVES))
+    }
+
+    fn failed(call: Call, error: CallError) -> Answer {
+        Answer::failed(call, error)
+    }
 }
 
 impl Life {
@@ -120,40 +167,9 @@ impl Life {
             leaving: None,
             over: false,
             probe: None,
-            found: BTreeMap::new(),
             standing: BTreeMap::new(),
             effects: Vec::new(),
         }
-    }
-
-    /// Hears `event`, and tells what is to be done.
-    pub fn step(&mut self, now: Instant, event: Event) -> Vec<Effect> {
-        if self.over {
-            return Vec::new();
-        }
-        self.hear(now, event);
-        if self.over {
-            return std::mem::take(&mut self.effects);
-        }
-        self.admit(now);
-        self.follow(now);
-        self.compare(now);
-        self.tell_probe();
-        self.inform(now);
-        if self.leaving.is_some() {
-            self.leave(now)
-        } else {
-            self.stay(now)
-        }
-        std::mem::take(&mut self.effects)
-    }
-
-    /// Able, a member of all pools, kept out by nobody, and with tunnels in force as they are told
-    /// (or told to be others, where that is all that is wanted).
-    pub fn ready(&self) -> bool {
-        let member = self.member.fresh && self.member.in_all();
-        let welcome = member && !self.member.any(Admin::Down);
-        self.able.is_ok() && welcome && self.carries_right() && self.leaving.is_none()
     }
 
     /// Our pools as Azure told them last; none before the first look.
@@ -166,26 +182,9 @@ impl Life {
         self.following.followed(self.settings.tunnels, &self.kept)
     }
 
-    /// Why we leave, and when we are gone at the latest.
-    pub fn leaving(&self) -> Option<(Why, Instant)> {
-        let why = self.why()?;
-        self.leaving.as_ref().map(|leaving| (why, leaving.deadline + departure::REMOVES))
-    }
-
     /// Id of the scheduled event that is to be acknowledged, or for which we leave.
     pub fn event(&self) -> Option<&str> {
         self.events.current()
-    }
-
-    /// Whether for a minute or longer Azure sends us nothing, or what we can't take, though we are
-    /// able.
-    pub fn differs(&self) -> bool {
-        self.differs
-    }
-
-    /// How often each finding was made, by its name.
-    pub fn found(&self) -> &BTreeMap<&'static str, u64> {
-        &self.found
     }
 
     fn hear(&mut self, now: Instant, event: Event) {
@@ -337,7 +336,6 @@ impl Life {
     }
 
     fn find(&mut self, finding: Finding) {
-        *self.found.entry(finding.name).or_default() += 1;
         self.effects.push(Effect::Finding(finding));
     }
 

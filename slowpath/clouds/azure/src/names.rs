@@ -123,9 +123,6 @@ known! {
     /// A subnet that is to go.
     SUBNETS_DELETE = "Microsoft.Network/virtualNetworks/subnets/delete",
         "Subnets_Delete", NETWORK, [];
-    /// The private link services of a resource group.
-    LINK_SERVICES_LIST = "Microsoft.Network/privateLinkServices/read",
-        "PrivateLinkServices_List", NETWORK, [];
     /// A private link service.
     LINK_SERVICES_GET = "Microsoft.Network/privateLinkServices/read",
         "PrivateLinkServices_Get", NETWORK, [];
@@ -137,18 +134,10 @@ known! {
     /// A private link service that is to go.
     LINK_SERVICES_DELETE = "Microsoft.Network/privateLinkServices/delete",
         "PrivateLinkServices_Delete", NETWORK, [];
-    /// Whether a private link service may be used by a subscription.
-    LINK_SERVICES_VISIBLE =
-        "Microsoft.Network/locations/checkPrivateLinkServiceVisibility/action",
-        "PrivateLinkServices_CheckPrivateLinkServiceVisibilityByResourceGroup", NETWORK, [];
     /// Who is connected to a private link service, or wants to be.
     LINK_CONNECTIONS_LIST =
         "Microsoft.Network/privateLinkServices/privateEndpointConnections/read",
         "PrivateLinkServices_ListPrivateEndpointConnections", NETWORK, [];
-    /// One of those connections.
-    LINK_CONNECTIONS_GET =
-        "Microsoft.Network/privateLinkServices/privateEndpointConnections/read",
-        "PrivateLinkServices_GetPrivateEndpointConnection", NETWORK, [];
     /// A connection that is approved or refused.
     LINK_CONNECTIONS_PUT =
         "Microsoft.Network/privateLinkServices/privateEndpointConnections/write",

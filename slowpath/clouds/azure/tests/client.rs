@@ -9,6 +9,7 @@ use azure::long::finish;
 use azure::names::{self, in_group};
 use azure::told::Failure;
 use clouds::failure::Setback;
+use clouds::report::Report;
 use clouds::retry::Policy;
 use serde_json::{Value, json};
 use standins::azure::World;
@@ -101,11 +102,10 @@ async fn a_resource_is_read_changed_and_read_again() {
     let (get, put) =
         ("LoadBalancerBackendAddressPools_Get", "LoadBalancerBackendAddressPools_CreateOrUpdate");
     assert_eq!(side.client.counts(), [((put, "ok"), 1), ((get, "ok"), 3)].into());
-    let asked = side.client.asked();
-    assert_eq!(
-        (asked[1].operation.as_str(), asked[1].outcome.as_str(), asked[1].times),
-        (get, "ok", 3)
-    );
+    let mut report = Report::default();
+    report.asked(side.client.counts());
+    let asked = &report.calls[1];
+    assert_eq!((asked.operation.as_str(), asked.outcome.as_str(), asked.times), (get, "ok", 3));
 }
 
 #[tokio::test]

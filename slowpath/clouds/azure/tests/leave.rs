@@ -1,18 +1,18 @@
 //! The way out: SIGTERM, scheduled events, a process that is killed and comes back.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
+#![expect(clippy::unwrap_used, reason = "a test says what it expects")]
 
 use std::time::Duration;
 
 use azure::life::Exit;
 use clouds::report::Report;
+use simulation::File;
 use standins::azure::World;
 use standins::azure::operation::{End, Outcome};
 use standins::faults::{Fault, Rule};
 
 mod machine;
 use machine::{
-    Begin, FIRST, File, Machine, PUT_NIC, PUT_POOL, admin, change_balancer, listed, named, nic,
-    pool,
+    Begin, FIRST, Machine, PUT_NIC, PUT_POOL, admin, change_balancer, listed, named, nic, pool,
 };
 
 const BY_IP: &str = "membership = \"ip\"";

@@ -1,6 +1,6 @@
 //! How the appliance writes itself into pools, while others write the same, and Azure is not at its
 //! best.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
+#![expect(clippy::unwrap_used, reason = "a test says what it expects")]
 
 use std::time::Duration;
 

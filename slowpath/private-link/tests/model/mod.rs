@@ -541,10 +541,6 @@ impl Arm for Azure {
         self.answer(came)
     }
 
-    fn post<'a>(&'a self, ask: &'a Ask, _: &'a Value) -> Call<'a, Begun> {
-        Box::pin(ready(Err(absent(ask.operation))))
-    }
-
     fn delete<'a>(&'a self, ask: &'a Ask) -> Call<'a, Begun> {
         let came = self.write(ask, |world, fault| {
             let there = world.things.get(&key(&ask.path)).cloned();

@@ -1,6 +1,7 @@
 //! Azure's stand-in, the real client there, and an object whose rounds run in the stand-in's time.
 
 use std::future::Future;
+use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,14 +12,20 @@ use azure::imds::Metadata;
 use azure::sovereign::Sovereign;
 use clouds::retry::{Pause, Policy};
 use config::checked::AzureCredential;
-use private_link::object::{Address, Aspect, EndpointSpec, Object, Reason, Spec, Status, Zone};
+use private_link::object::{Address, EndpointSpec, Object, Spec, Status, Zone};
 use private_link::time::Time;
-use private_link::{Arms, Event, Finalizer, Next, Round, Settings, Standing, Turn, reconcile};
+use private_link::{Arms, Next, Standing, Turn};
 use serde_json::{Value, json};
+use simulation::Moved;
 use standins::azure::{Standin, World};
 use tokio::sync::watch;
 
 use azure::id::ResourceId;
+
+#[path = "../player/mod.rs"]
+mod player;
+
+use player::{Player, settings};
 
 pub const OURS: &str = "00000000-0000-0000-0000-0000000000aa";
 pub const GUEST: &str = "00000000-0000-0000-0000-0000000000bb";
@@ -58,20 +65,6 @@ impl Pause for Bounds {
     }
 }
 
-/// Time between attempts passes in the stand-in.
-pub struct Moved(Standin);
-
-impl Pause for Moved {
-    fn now(&self) -> Duration {
-        self.0.with(|world| world.now)
-    }
-
-    fn wait(&self, pause: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        self.0.advance(pause);
-        Box::pin(std::future::ready(()))
-    }
-}
-
 /// The stand-in's time, in which waiting takes as long as it says.
 pub struct Steady(Standin);
 
@@ -88,9 +81,7 @@ impl Pause for Steady {
 pub struct Side {
     pub azure: Standin,
     pub client: Client,
-    pub object: Object,
-    pub events: Vec<Event>,
-    pub due: u64,
+    player: Player,
     pub last: Option<Duration>,
     _stop: watch::Sender<bool>,
 }
@@ -142,8 +133,21 @@ pub async fn side(world: World) -> Side {
     let reach = Reach { roots, bound: Duration::from_millis(1_500), policy: Policy::ONCE, seed: 7 };
     let client = Client::new(reach, &cloud, Arc::new(credentials.unwrap()), cancel).unwrap();
     let client = client.with_pause(moved);
-    let object = object();
-    Side { azure, client, object, events: Vec::new(), due: 0, last: None, _stop: stop }
+    Side { azure, client, player: Player::new(object()), last: None, _stop: stop }
+}
+
+impl Deref for Side {
+    type Target = Player;
+
+    fn deref(&self) -> &Player {
+        &self.player
+    }
+}
+
+impl DerefMut for Side {
+    fn deref_mut(&mut self) -> &mut Player {
+        &mut self.player
+    }
 }
 
 impl Side {
@@ -156,28 +160,14 @@ impl Side {
         Steady(self.azure.clone())
     }
 
-    /// One round, its status read from JSON as from a store.
+    /// One round.
     pub async fn round(&mut self) -> Next {
-        let settings = Settings { fleet: "east".to_owned() };
+        let (now, settings, standing) = (Time(self.now()), settings(), Standing::Owner);
         let arms = Arms { service: &self.client, endpoint: &self.client };
-        let now = self.now();
-        let standing = Standing::Owner;
-        let turn =
-            Turn { now: Time(now), arms, pause: &Bounds, settings: &settings, standing: &standing };
-        let Round { status, finalizer, next, events } = reconcile(&turn, &self.object).await;
-        let kept = serde_json::to_value(&status).unwrap();
-        self.object.status = serde_json::from_value(kept).unwrap();
-        self.events.extend(events);
-        if let Some(finalizer) = finalizer {
-            self.object.held = finalizer == Finalizer::Hold;
-        }
-        self.last = match next {
-            Next::Now => Some(Duration::ZERO),
-            Next::After(pause) => Some(pause),
-            Next::BackOff => Some(Duration::from_secs(30)),
-            Next::Never => None,
-        };
-        self.due = self.last.map_or(u64::MAX, |pause| Time(now).after(pause).0);
+        let turn = Turn { now, arms, pause: &Bounds, settings: &settings, standing: &standing };
+        let next = self.player.play_round(&turn).await;
+        let pause = Duration::from_secs(self.player.due.saturating_sub(now.0));
+        self.last = (next != Next::Never).then_some(pause);
         next
     }
 
@@ -191,29 +181,16 @@ impl Side {
 
     /// Rounds as they are due, until it is so.
     pub async fn until(&mut self, end: u64, so: impl Fn(&Side) -> bool) {
-        while !self.gone() && self.due <= end && !so(self) {
+        while !self.gone && self.due <= end && !so(self) {
             let wait = self.due.saturating_sub(self.now());
             self.azure.advance(Duration::from_secs(wait));
             self.round().await;
         }
     }
 
-    pub fn gone(&self) -> bool {
-        self.object.deletion.is_some() && !self.object.held
-    }
-
     pub fn delete(&mut self) {
-        self.object.deletion = Some(Time(self.now()));
-        self.due = self.now();
-    }
-
-    pub fn is(&self, aspect: Aspect) -> bool {
-        self.object.status.is(aspect)
-    }
-
-    pub fn why(&self, aspect: Aspect) -> Option<(bool, Reason)> {
-        let condition = self.object.status.condition(aspect)?;
-        Some((self.is(aspect), condition.reason))
+        let now = self.now();
+        self.delete_at(now);
     }
 
     pub fn body(&self, id: &ResourceId) -> Value {

@@ -4,11 +4,12 @@
 use std::sync::Arc;
 
 use azure::arm::{Arm, Ask, Begun, Call, Handle, Progress, Resource};
-use azure::client::{Client, Counts, Settings};
+use azure::client::{Client, Settings};
 use azure::credentials::{Credentials, Variables};
 use azure::imds::Metadata;
 use azure::sovereign::Sovereign;
 use clouds::failure::{CallError, Setback};
+use clouds::requests::Counts;
 use clouds::retry::Policy;
 use config::checked::PrivateLink;
 use serde_json::Value;
@@ -76,10 +77,6 @@ impl Arm for Reach {
 
     fn put<'a>(&'a self, ask: &'a Ask, body: &'a Value, etag: Option<&'a str>) -> Call<'a, Begun> {
         Box::pin(async move { self.client().await?.put(ask, body, etag).await })
-    }
-
-    fn post<'a>(&'a self, ask: &'a Ask, body: &'a Value) -> Call<'a, Begun> {
-        Box::pin(async move { self.client().await?.post(ask, body).await })
     }
 
     fn delete<'a>(&'a self, ask: &'a Ask) -> Call<'a, Begun> {

@@ -7,10 +7,10 @@ use config::checked::AwsMode;
 use super::wants::Wants;
 use crate::advice::Ours;
 use crate::call::{Aws, Pointed};
-use crate::drive::{PlaceError, the_group};
 use crate::group::{GroupError, registered_as};
 use crate::leader;
 use crate::roles::roles;
+use crate::runner::{PlaceError, the_group};
 use crate::told::{
     Attributes, CallError, Group, Identity, Interface, NetworkInterface, SecurityGroup, Target,
 };

@@ -2,6 +2,8 @@
 
 mod simulation;
 
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::told::Stickiness;
 
@@ -99,6 +101,7 @@ impl Stage {
                     Effect::FlowTimeout(timeout) => format!("timeout {timeout:?}"),
                     Effect::Finding(finding) => finding.name.to_owned(),
                     Effect::Exit(exit) => format!("exit {exit:?}"),
+                    Effect::Tunnels(never) | Effect::Keep(never) => match *never {},
                 };
                 self.heard.push(((self.now - self.begun).as_secs(), told));
                 if let Effect::Call(call) = effect
@@ -142,7 +145,7 @@ impl Stage {
             self.now += S;
             self.activity.1 += u64::from(self.traffic);
             let (flows, packets) = self.activity;
-            self.hear(Event::Activity { flows, packets });
+            self.hear(Event::Activity { flows, packets, strange: 0 });
         }
     }
 

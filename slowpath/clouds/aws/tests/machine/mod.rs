@@ -1,27 +1,25 @@
 //! An appliance that remembers what it was told, and its lifecycle at a stand-in.
 
-use std::future::Future;
+use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use aws::account;
-use aws::drive::{Cloud, Drive};
 use aws::imds::Metadata;
-use aws::life::Exit;
+use aws::runner::{AwsLifecycle, Cloud};
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
-use clouds::appliance::{Appliance, Clock, Ingress};
+use clouds::appliance::{Appliance, Ingress};
 use clouds::report::Report;
-use clouds::retry::Pause;
+use clouds::runner::Runner;
 use config::checked::{Aws, Config};
+use simulation::{Running, Time};
 use standins::Standin;
 use standins::target::State;
 use standins::world::World;
-use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
+use tokio::sync::watch;
 
 pub const OWN: &str = "i-00000000000000001";
 pub const OWN_IP: &str = "10.0.1.11";
@@ -126,65 +124,11 @@ impl Appliance for Recorder {
     }
 }
 
-/// Time as the stand-in's world has it. It stands while somebody is being asked, unless told to
-/// pass.
-#[derive(Clone)]
-pub struct Time {
-    aws: Standin,
-    begun: Instant,
-    passes: Arc<AtomicBool>,
-    endless: Arc<AtomicBool>,
-}
-
-impl Time {
-    pub fn passes(&self, passes: bool) {
-        self.passes.store(passes, Ordering::Relaxed);
-    }
-
-    pub fn patience_is_endless(&self, endless: bool) {
-        self.endless.store(endless, Ordering::Relaxed);
-    }
-}
-
-impl Clock for Time {
-    fn now(&self) -> Instant {
-        self.begun + self.aws.with(|world| world.now)
-    }
-
-    fn until(&self, then: Instant, asking: usize) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        let time = self.clone();
-        Box::pin(async move {
-            while asking > 0 && !time.passes.load(Ordering::Relaxed) {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-            // Whoever waits for something sees it before more time passes.
-            tokio::time::sleep(Duration::from_millis(1)).await;
-            time.aws.advance(then.saturating_duration_since(Clock::now(&time)));
-        })
-    }
-}
-
-impl Pause for Time {
-    fn now(&self) -> Duration {
-        self.aws.with(|world| world.now)
-    }
-
-    fn wait(&self, pause: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        match self.endless.load(Ordering::Relaxed) {
-            true => Box::pin(std::future::pending()),
-            false => {
-                self.aws.advance(pause);
-                Box::pin(std::future::ready(()))
-            }
-        }
-    }
-}
-
 /// All that a start needs, to be spoiled.
 pub struct Begin {
     pub aws: Standin,
     pub appliance: Arc<Recorder>,
-    pub clock: Time,
+    pub clock: Time<Standin>,
     pub settings: Aws,
     pub kept: Option<PathBuf>,
 }
@@ -200,8 +144,7 @@ impl Begin {
     }
 
     fn over(aws: Standin) -> Begin {
-        let (passes, endless) = Default::default();
-        let clock = Time { aws: aws.clone(), begun: Instant::now(), passes, endless };
+        let clock = Time::new(aws.clone());
         let appliance = Arc::new(Recorder::new(&aws));
         let settings = settings("cluster = \"north\"");
         Begin { aws, appliance, clock, settings, kept: None }
@@ -209,7 +152,6 @@ impl Begin {
 
     pub fn start(self) -> Machine {
         let Begin { aws, appliance, clock, settings, kept } = self;
-        let (stay, cancel) = watch::channel(false);
         // The key of the sample's role.
         let secret = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";
         let key = Credentials::new("AKIDEXAMPLE", secret, None, None, "sample");
@@ -219,16 +161,15 @@ impl Begin {
             seed: 7,
             ..account::Settings::default()
         };
-        let metadata = Metadata::new(Some(&aws.url), 7, cancel.clone()).unwrap();
-        let cloud = Cloud::over(metadata, account, Arc::new(clock.clone()), cancel);
-        let config = configured("cluster = \"north\"");
-        let told = Arc::clone(&appliance) as Arc<dyn Appliance>;
-        let drive = Drive::new(&config, settings, cloud, told, kept);
-        let (signals, received) = mpsc::channel(2);
-        let drive = drive.with_clock(Arc::new(clock.clone()));
-        let task = tokio::spawn(drive.run(received));
-        let reports = appliance.report.subscribe();
-        Machine { aws, appliance, clock, signals, reports, task, _stay: stay }
+        let running = Running::begin(&aws, &appliance.report, |signals, cancel| {
+            let metadata = Metadata::new(Some(&aws.url), 7, cancel.clone()).unwrap();
+            let cloud = Cloud::over(metadata, account, Arc::new(clock.clone()), cancel);
+            let config = configured("cluster = \"north\"");
+            let told = Arc::clone(&appliance) as Arc<dyn Appliance>;
+            let lifecycle = AwsLifecycle::new(&config, settings, cloud, told);
+            Runner::new(lifecycle, kept).with_pause(Arc::new(clock.clone())).run(signals)
+        });
+        Machine { aws, appliance, clock, running }
     }
 }
 
@@ -236,36 +177,30 @@ impl Begin {
 pub struct Machine {
     pub aws: Standin,
     pub appliance: Arc<Recorder>,
-    pub clock: Time,
-    signals: mpsc::Sender<()>,
-    reports: watch::Receiver<Report>,
-    task: JoinHandle<Exit>,
-    _stay: watch::Sender<bool>,
+    pub clock: Time<Standin>,
+    running: Running<Standin>,
+}
+
+impl Deref for Machine {
+    type Target = Running<Standin>;
+
+    fn deref(&self) -> &Running<Standin> {
+        &self.running
+    }
+}
+
+impl DerefMut for Machine {
+    fn deref_mut(&mut self) -> &mut Running<Standin> {
+        &mut self.running
+    }
 }
 
 impl Machine {
-    pub fn report(&self) -> Report {
-        self.appliance.report.borrow().clone()
-    }
-
-    pub async fn until(&mut self, what: &str, fits: impl FnMut(&Report) -> bool) -> Report {
-        let came = tokio::time::timeout(PATIENCE, self.reports.wait_for(fits)).await;
-        let came = came.ok().map(|report| report.unwrap().clone());
-        came.unwrap_or_else(|| panic!("not {what}: {:#?}", self.report()))
-    }
-
     pub async fn until_probe(&mut self, told: &str) {
         let mut heard = self.appliance.told.subscribe();
         let fits = |all: &Vec<Told>| all.last().is_some_and(|last| last.1 == told);
         let came = tokio::time::timeout(PATIENCE, heard.wait_for(fits)).await;
         assert!(came.is_ok(), "probes are not told {told:?}: {:?}", self.appliance.told());
-    }
-
-    /// How often that was asked, and came to that.
-    pub fn asked(&self, operation: &str, outcome: &str) -> u64 {
-        let report = self.report();
-        let fits = |c: &&clouds::report::Asked| c.operation == operation && c.outcome == outcome;
-        report.calls.iter().filter(fits).map(|call| call.times).sum()
     }
 
     /// Until the stand-in was asked that.
@@ -278,28 +213,5 @@ impl Machine {
         };
         let came = tokio::time::timeout(PATIENCE, asked).await;
         assert!(came.is_ok(), "{operation} was not asked: {:#?}", self.report());
-    }
-
-    /// Lets so many seconds pass.
-    pub async fn pass(&mut self, seconds: u64) {
-        let then = self.aws.with(|world| world.now) + Duration::from_secs(seconds);
-        let aws = self.aws.clone();
-        self.until("so late", |_| aws.with(|world| world.now) >= then).await;
-    }
-
-    pub fn terminate(&self) {
-        self.signals.try_send(()).unwrap();
-    }
-
-    /// How it ended.
-    pub async fn ended(&mut self) -> Exit {
-        let ended = tokio::time::timeout(PATIENCE, &mut self.task).await;
-        ended.unwrap_or_else(|_| panic!("it does not end: {:#?}", self.report())).unwrap()
-    }
-
-    /// Ends it without a word.
-    pub async fn kill(&mut self) {
-        self.task.abort();
-        let _ = (&mut self.task).await;
     }
 }

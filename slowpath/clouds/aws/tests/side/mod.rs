@@ -1,7 +1,5 @@
 //! An account at a stand-in, for the tests.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,24 +7,11 @@ use aws::account::{Account, Settings};
 use aws::imds::Metadata;
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
-use clouds::retry::{Pause, Policy};
+use clouds::retry::Policy;
+use simulation::Moved;
 use standins::Standin;
 use standins::world::World;
 use tokio::sync::watch;
-
-/// Time between attempts passes at once, and in the stand-in's world.
-pub struct Moved(pub Standin);
-
-impl Pause for Moved {
-    fn now(&self) -> Duration {
-        self.0.with(|world| world.now)
-    }
-
-    fn wait(&self, pause: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        self.0.advance(pause);
-        Box::pin(std::future::ready(()))
-    }
-}
 
 /// A stand-in, an account there, and the metadata of its first instance.
 pub struct Side {

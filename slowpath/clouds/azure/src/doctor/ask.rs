@@ -13,10 +13,10 @@ use super::grant::Grant;
 use super::wants::Wants;
 use crate::arm::{Arm, Ask, Begun, Call, Handle, Progress, Resource};
 use crate::balancer;
-use crate::drive::Cloud;
 use crate::id::ResourceId;
 use crate::names;
 use crate::place::{Nic, Place, PlaceError, interfaces, own, the_balancer};
+use crate::runner::Cloud;
 use crate::told::{CallError, Family, Identity, Tunnels};
 
 /// Nobody waits two minutes for the first answer about scheduled events.
@@ -218,10 +218,6 @@ impl Arm for Noting<'_> {
 
     fn put<'a>(&'a self, ask: &'a Ask, body: &'a Value, etag: Option<&'a str>) -> Call<'a, Begun> {
         self.arm.put(ask, body, etag)
-    }
-
-    fn post<'a>(&'a self, ask: &'a Ask, body: &'a Value) -> Call<'a, Begun> {
-        self.arm.post(ask, body)
     }
 
     fn delete<'a>(&'a self, ask: &'a Ask) -> Call<'a, Begun> {

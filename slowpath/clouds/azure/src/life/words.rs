@@ -1,109 +1,35 @@
-//! The words in which the lifecycle hears and speaks.
+//! Events that the lifecycle consumes, and effects that it produces.
 
-use clouds::report::Finding;
+use clouds::lifecycle;
+pub use clouds::lifecycle::Exit;
 use config::checked::MadeBy;
 use serde::{Deserialize, Serialize};
 
-use crate::told::{CallError, Family, ScheduledEvent, Tunnels};
+use crate::told::{Family, ScheduledEvent, Tunnels};
 
-/// What it hears.
-#[derive(Clone, Debug)]
-pub enum Event {
-    /// Time passed.
-    Tick,
-    /// Whether we could take traffic, and if not, why.
-    Able {
-        /// Lcores poll, links are up, tables are committed and acknowledged.
-        able: bool,
-        /// Why not.
-        reasons: Vec<String>,
-    },
-    /// What goes through us.
-    Activity {
-        /// Flows in the table that are not idle.
-        flows: u64,
-        /// Packets that were passed on so far; only its changes matter, and whether it is 0.
-        packets: u64,
-        /// Packets dropped so far because they came in a tunnel that we don't know. When it grows,
-        /// the pool's tunnels may have changed, and nobody waits for the next look.
-        strange: u64,
-    },
-    /// What the data plane has in force for each of our pools: of these families, and of no other,
-    /// tunnels are followed. Told before the first tick, and again at least once a second, so that
-    /// a data plane that was set up anew gets what it should have.
-    Carries(Vec<(Family, Tunnels)>),
-    /// Seconds since 1970, by which scheduled events tell when they begin. Told before the first
-    /// of them, and again whenever they are.
-    Clock(u64),
-    /// SIGTERM; the second ends at once.
-    Terminate,
-    /// A call of ours ended. Each [`Call`] ends once, be it by a time limit of its own.
-    Told(Answer),
-}
+/// What the lifecycle consumes.
+pub type Event = lifecycle::Event<Answer, Vec<(Family, Tunnels)>>;
+/// What the lifecycle produces.
+pub type Effect = lifecycle::Effect<Call, Vec<(Family, Tunnels)>, Kept>;
 
-/// How a call ended.
-#[derive(Clone, Debug)]
-pub enum Answer {
-    /// Of [`Call::Look`]: all of our pools.
-    Looked(Result<Vec<Seen>, CallError>),
-    /// Of [`Call::Join`]; whether anything had to be written.
-    Joined(Result<bool, CallError>),
-    /// Of [`Call::Down`].
-    Down(Result<(), CallError>),
-    /// Of [`Call::Up`].
-    Up(Result<(), CallError>),
-    /// Of [`Call::Leave`].
-    Left(Result<(), CallError>),
-    /// Of [`Call::AskTunnels`]: what IMDS tells of each family; nothing of one that has none.
-    Tunnels(Result<Vec<(Family, Tunnels)>, CallError>),
-    /// Of [`Call::AskEvents`]: those that concern this machine.
-    Events(Result<Vec<ScheduledEvent>, CallError>),
-    /// Of [`Call::Acknowledge`].
-    Acknowledged(Result<(), CallError>),
-}
-
-impl Answer {
-    /// The call that ended.
-    pub fn of(&self) -> Call {
-        match self {
-            Answer::Looked(_) => Call::Look,
-            Answer::Joined(_) => Call::Join,
-            Answer::Down(_) => Call::Down,
-            Answer::Up(_) => Call::Up,
-            Answer::Left(_) => Call::Leave,
-            Answer::Tunnels(_) => Call::AskTunnels,
-            Answer::Events(_) => Call::AskEvents,
-            Answer::Acknowledged(_) => Call::Acknowledge,
-        }
-    }
-
-    /// That a call came to nothing.
-    pub fn failed(call: Call, error: CallError) -> Answer {
-        match call {
-            Call::Look => Answer::Looked(Err(error)),
-            Call::Join => Answer::Joined(Err(error)),
-            Call::Down => Answer::Down(Err(error)),
-            Call::Up => Answer::Up(Err(error)),
-            Call::Leave => Answer::Left(Err(error)),
-            Call::AskTunnels => Answer::Tunnels(Err(error)),
-            Call::AskEvents => Answer::Events(Err(error)),
-            Call::Acknowledge => Answer::Acknowledged(Err(error)),
-        }
-    }
-
-    /// Why it came to nothing, if it did.
-    pub fn error(&self) -> Option<&CallError> {
-        match self {
-            Answer::Looked(result) => result.as_ref().err(),
-            Answer::Joined(result) => result.as_ref().err(),
-            Answer::Down(result)
-            | Answer::Up(result)
-            | Answer::Left(result)
-            | Answer::Acknowledged(result) => result.as_ref().err(),
-            Answer::Tunnels(result) => result.as_ref().err(),
-            Answer::Events(result) => result.as_ref().err(),
-        }
-    }
+clouds::calls! {
+    /// Our pools, all of them: our entries, tunnels, probes.
+    Look => Looked(Vec<Seen>),
+    /// Be in all pools. What is in them already is not touched. The answer is whether anything had
+    /// to be written.
+    Join => Joined(bool),
+    /// `adminState` of our entries becomes `Down`.
+    Down => Down(()),
+    /// `adminState` of our entries becomes `None` again.
+    Up => Up(()),
+    /// Be in no pool.
+    Leave => Left(()),
+    /// What IMDS tells of the tunnels of each family; nothing of one that has none.
+    AskTunnels => Tunnels(Vec<(Family, Tunnels)>),
+    /// What IMDS tells of scheduled events: those that concern this machine.
+    AskEvents => Events(Vec<ScheduledEvent>),
+    /// The event for which we leave may begin ([`Life::event`](super::Life::event) is its id).
+    Acknowledge => Acknowledged(()),
 }
 
 /// One of our pools, as ARM tells it.
@@ -140,36 +66,12 @@ pub enum Admin {
     Down,
 }
 
-/// What it wants asked of Azure; of each kind at most one is under way.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Call {
-    /// Our pools: our entries, tunnels, probes.
-    Look,
-    /// Be in all pools. What is in them already is not touched.
-    Join,
-    /// `adminState` of our entries becomes `Down`.
-    Down,
-    /// `adminState` of our entries becomes `None` again.
-    Up,
-    /// Be in no pool.
-    Leave,
-    /// What IMDS tells of the tunnels.
-    AskTunnels,
-    /// What IMDS tells of scheduled events.
-    AskEvents,
-    /// The event for which we leave may begin ([`Life::event`](super::Life::event) is its id).
-    Acknowledge,
-}
-
 impl Call {
     /// It changes our entries.
     pub fn is_write(self) -> bool {
         matches!(self, Call::Join | Call::Down | Call::Up | Call::Leave)
     }
 }
-
-/// All of them, each at the place of its number.
-pub(super) const CALLS: usize = Call::Acknowledge as usize + 1;
 
 /// Where tunnels were told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -198,28 +100,6 @@ pub struct Followed {
     pub by: Source,
 }
 
-/// What it wants done, in this order.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Effect {
-    /// Begin a call, and tell its answer.
-    Call(Call),
-    /// From now on probes are told this. It is done before what comes behind it.
-    Probe {
-        /// 200, or 503.
-        pass: bool,
-        /// Why 503.
-        reasons: Vec<String>,
-    },
-    /// The data plane's tunnels become these.
-    Tunnels(Vec<(Family, Tunnels)>),
-    /// What the next process has to know; it is on disk before what comes behind it.
-    Keep(Kept),
-    /// Something that people should know.
-    Finding(Finding),
-    /// Send what is queued, and end the process. Nothing comes behind it.
-    Exit(Exit),
-}
-
 /// What outlives the process.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Kept {
@@ -230,17 +110,6 @@ pub struct Kept {
     pub down: bool,
     /// The tunnels that were followed last.
     pub tunnels: Vec<(Family, Tunnels)>,
-}
-
-/// How it ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Exit {
-    /// Nothing was active any more.
-    Drained,
-    /// `azure.drain_cap_s` was over, or the machine's time.
-    CapOver,
-    /// A second SIGTERM came.
-    Forced,
 }
 
 /// Why it leaves.

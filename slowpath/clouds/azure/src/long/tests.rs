@@ -283,9 +283,6 @@ impl Arm for Written {
     fn put<'a>(&'a self, ask: &'a Ask, _: &'a Value, _: Option<&'a str>) -> Call<'a, Begun> {
         Box::pin(async { Err(ask.operation.garbled("not asked")) })
     }
-    fn post<'a>(&'a self, ask: &'a Ask, _: &'a Value) -> Call<'a, Begun> {
-        Box::pin(async { Err(ask.operation.garbled("not asked")) })
-    }
     fn delete<'a>(&'a self, ask: &'a Ask) -> Call<'a, Begun> {
         Box::pin(async { Err(ask.operation.garbled("not asked")) })
     }

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use clouds::failure::Setback;
+use clouds::runner::SearchError;
 use config::checked::AzurePool;
 
 use crate::id::ResourceId;
@@ -150,9 +151,8 @@ impl From<Setback> for PlaceError {
     }
 }
 
-impl PlaceError {
-    /// What Azure didn't tell, where it says nothing about our place: it can't or won't.
-    pub(crate) fn silence(&self) -> Option<&CallError> {
+impl SearchError for PlaceError {
+    fn silence(&self) -> Option<&CallError> {
         match self {
             PlaceError::Metadata(error) => Some(error),
             PlaceError::Call(error) if error.kind != Failure::Absent => Some(error),
@@ -160,8 +160,7 @@ impl PlaceError {
         }
     }
 
-    /// Whether it may pass soon, and by itself.
-    pub(crate) fn passes(&self) -> bool {
+    fn passes(&self) -> bool {
         match self {
             PlaceError::Metadata(error) | PlaceError::Call(error) => {
                 matches!(error.kind, Failure::Throttled | Failure::Transient)

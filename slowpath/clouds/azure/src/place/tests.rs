@@ -1,8 +1,9 @@
-//! Which IP configuration is ours; the rest is in `tests/drive.rs`.
+//! Which IP configuration is ours; the rest is in `tests/runner.rs`.
 
 use serde_json::json;
 
 use super::*;
+use clouds::runner::SearchError;
 
 const GROUP: &str = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network";
 

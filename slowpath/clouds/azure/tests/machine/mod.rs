@@ -2,26 +2,25 @@
 #![expect(dead_code, reason = "each test file takes what it needs")]
 
 use std::collections::BTreeMap;
-use std::future::Future;
+use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use azure::client;
 use azure::credentials::Variables;
-use azure::drive::{Cloud, Drive, Gateways};
-use azure::life::Exit;
+use azure::runner::{AzureLifecycle, Cloud, Gateways};
 use azure::told::{End, Tunnels};
-use clouds::appliance::{Appliance, Clock, Ingress};
+use clouds::appliance::{Appliance, Ingress};
 use clouds::report::Report;
 use clouds::retry::{Pause, Policy};
+use clouds::runner::Runner;
 use config::checked::{Azure, Config};
 use serde_json::Value;
+use simulation::{Running, Time};
 use standins::azure::{Standin, World};
-use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
+use tokio::sync::watch;
 
 pub const GROUP: &str = "/subscriptions/00000000-0000-0000-0000-0000000000aa/resourceGroups/north";
 pub const PUT_NIC: &str = "NetworkInterfaces_CreateOrUpdate";
@@ -182,6 +181,10 @@ impl Appliance for Recorder {
         (self.flows.load(Ordering::Relaxed), 1)
     }
 
+    fn strange(&self) -> u64 {
+        self.strange.load(Ordering::Relaxed)
+    }
+
     fn ingress(&self) -> Option<Ingress> {
         self.ingress.lock().unwrap().clone()
     }
@@ -204,10 +207,6 @@ impl Appliance for Recorder {
 }
 
 impl Gateways for Recorder {
-    fn strange(&self) -> u64 {
-        self.strange.load(Ordering::Relaxed)
-    }
-
     fn tunnels(&self, gateway: &str) -> Option<Tunnels> {
         self.carried.lock().unwrap().get(gateway).copied()
     }
@@ -222,59 +221,12 @@ impl Gateways for Recorder {
     }
 }
 
-/// Time as the stand-in's world has it. It stands while somebody is being asked, unless told to
-/// pass.
-#[derive(Clone)]
-pub struct Time {
-    azure: Standin,
-    begun: Instant,
-    passes: Arc<AtomicBool>,
-}
-
-impl Time {
-    pub fn passes(&self, passes: bool) {
-        self.passes.store(passes, Ordering::Relaxed);
-    }
-}
-
-impl Clock for Time {
-    fn now(&self) -> Instant {
-        self.begun + self.azure.with(|world| world.now)
-    }
-
-    fn until(&self, then: Instant, asking: usize) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        let time = self.clone();
-        Box::pin(async move {
-            while asking > 0 && !time.passes.load(Ordering::Relaxed) {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-            // Whoever waits for something sees it before more time passes.
-            tokio::time::sleep(Duration::from_millis(1)).await;
-            time.azure.advance(then.saturating_duration_since(Clock::now(&time)));
-        })
-    }
-}
-
-impl Pause for Time {
-    fn now(&self) -> Duration {
-        self.azure.with(|world| world.now)
-    }
-
-    fn wait(&self, pause: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        let azure = self.azure.clone();
-        Box::pin(async move {
-            azure.advance(pause);
-            tokio::task::yield_now().await;
-        })
-    }
-}
-
 /// All that a start needs, to be spoiled.
 pub struct Begin {
     pub azure: Standin,
     pub who: Who,
     pub appliance: Arc<Recorder>,
-    pub clock: Time,
+    pub clock: Time<Standin>,
     /// In `[azure]`.
     pub lines: String,
     pub kept: Option<PathBuf>,
@@ -287,13 +239,13 @@ impl Begin {
 
     /// Another machine of the same world, or the same one after its process ended.
     pub fn as_who(azure: Standin, who: Who) -> Begin {
-        let clock = Time { azure: azure.clone(), begun: Instant::now(), passes: Arc::default() };
+        let clock = Time::new(azure.clone());
         let appliance = Arc::new(Recorder::new(&azure, who));
         Begin { azure, who, appliance, clock, lines: "pool = \"weir\"".to_owned(), kept: None }
     }
 
     pub fn again(before: &Machine) -> Begin {
-        let clock = Time { passes: Arc::default(), ..before.clock.clone() };
+        let clock = before.clock.again();
         let begin = Begin::as_who(before.azure.clone(), before.who);
         Begin { clock, kept: before.kept.clone(), lines: before.lines.clone(), ..begin }
     }
@@ -307,17 +259,16 @@ impl Begin {
     pub async fn start(self) -> Machine {
         let Begin { azure, who, appliance, clock, lines, kept } = self;
         let imds = azure.machine(&who.id()).await.unwrap();
-        let (stay, cancel) = watch::channel(false);
         let config = configured(who, &azure, &imds, &lines);
         let settings: Azure = config.azure.clone().unwrap();
-        let cloud = cloud(&azure, &settings, Arc::new(clock.clone()), cancel);
-        let told = Arc::clone(&appliance) as Arc<dyn Gateways>;
-        let drive = Drive::new(&config, settings, cloud, told, kept.clone());
-        let (signals, received) = mpsc::channel(2);
-        let drive = drive.with_clock(Arc::new(clock.clone()));
-        let task = tokio::spawn(drive.run(received));
-        let reports = appliance.report.subscribe();
-        Machine { azure, who, appliance, clock, lines, kept, signals, reports, task, _stay: stay }
+        let running = Running::begin(&azure, &appliance.report, |signals, cancel| {
+            let cloud = cloud(&azure, &settings, Arc::new(clock.clone()), cancel);
+            let told = Arc::clone(&appliance) as Arc<dyn Gateways>;
+            let lifecycle = AzureLifecycle::new(&config, settings, cloud, told);
+            let runner = Runner::new(lifecycle, kept.clone());
+            runner.with_pause(Arc::new(clock.clone())).run(signals)
+        });
+        Machine { azure, who, appliance, clock, lines, kept, running }
     }
 }
 
@@ -342,30 +293,27 @@ pub struct Machine {
     pub azure: Standin,
     pub who: Who,
     pub appliance: Arc<Recorder>,
-    pub clock: Time,
+    pub clock: Time<Standin>,
     lines: String,
     kept: Option<PathBuf>,
-    signals: mpsc::Sender<()>,
-    reports: watch::Receiver<Report>,
-    task: JoinHandle<Exit>,
-    _stay: watch::Sender<bool>,
+    running: Running<Standin>,
+}
+
+impl Deref for Machine {
+    type Target = Running<Standin>;
+
+    fn deref(&self) -> &Running<Standin> {
+        &self.running
+    }
+}
+
+impl DerefMut for Machine {
+    fn deref_mut(&mut self) -> &mut Running<Standin> {
+        &mut self.running
+    }
 }
 
 impl Machine {
-    pub fn report(&self) -> Report {
-        self.appliance.report.borrow().clone()
-    }
-
-    pub async fn until(&mut self, what: &str, fits: impl FnMut(&Report) -> bool) -> Report {
-        let came = tokio::time::timeout(PATIENCE, self.reports.wait_for(fits)).await;
-        let came = came.ok().map(|report| report.unwrap().clone());
-        came.unwrap_or_else(|| panic!("not {what}: {:#?}", self.report()))
-    }
-
-    pub async fn ready(&mut self) -> Report {
-        self.until("ready", |report| report.phase == "ready").await
-    }
-
     pub async fn until_found(&mut self, name: &str) -> Report {
         self.until(name, |report| report.findings.iter().any(|found| found.name == name)).await
     }
@@ -383,35 +331,6 @@ impl Machine {
     pub async fn until_world(&mut self, what: &str, mut fits: impl FnMut(&World) -> bool) {
         let azure = self.azure.clone();
         self.until(what, |_| azure.with(|world| fits(world))).await;
-    }
-
-    /// How often that was asked, and came to that.
-    pub fn asked(&self, operation: &str, outcome: &str) -> u64 {
-        let report = self.report();
-        let fits = |c: &&clouds::report::Asked| c.operation == operation && c.outcome == outcome;
-        report.calls.iter().filter(fits).map(|call| call.times).sum()
-    }
-
-    /// Lets so many seconds pass.
-    pub async fn pass(&mut self, seconds: u64) {
-        let then = self.azure.with(|world| world.now) + Duration::from_secs(seconds);
-        self.until_world("so late", |world| world.now >= then).await;
-    }
-
-    pub fn terminate(&self) {
-        self.signals.try_send(()).unwrap();
-    }
-
-    /// How it ended.
-    pub async fn ended(&mut self) -> Exit {
-        let ended = tokio::time::timeout(PATIENCE, &mut self.task).await;
-        ended.unwrap_or_else(|_| panic!("it does not end: {:#?}", self.report())).unwrap()
-    }
-
-    /// Ends it without a word.
-    pub async fn kill(&mut self) {
-        self.task.abort();
-        let _ = (&mut self.task).await;
     }
 }
 
@@ -454,20 +373,4 @@ pub fn listed(world: &World, name: &str) -> Vec<String> {
 /// What a machine's entry's administrative state is in a pool.
 pub fn admin(world: &World, name: &str, address: &str) -> String {
     world.admin(&pool(name), address).unwrap_or_default()
-}
-
-/// A file of a test's own.
-pub struct File(pub PathBuf);
-
-impl File {
-    pub fn new(name: &str) -> File {
-        let path = format!("weir-azure-{}-{name}.json", std::process::id());
-        File(std::env::temp_dir().join(path))
-    }
-}
-
-impl Drop for File {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
 }

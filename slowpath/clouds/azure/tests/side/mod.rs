@@ -1,7 +1,5 @@
 //! Azure's other side and a client there, for the tests.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,31 +7,18 @@ use azure::client::{Client, Settings};
 use azure::credentials::{Credentials, Variables};
 use azure::imds::Metadata;
 use azure::sovereign::Sovereign;
-use clouds::retry::{Pause, Policy};
+use clouds::retry::Policy;
 use config::checked::AzureCredential;
+use simulation::Moved;
 use standins::azure::{Standin, World};
 use tokio::sync::watch;
-
-/// Time between attempts passes at once, and in the stand-in's world.
-pub struct Moved(pub Standin);
-
-impl Pause for Moved {
-    fn now(&self) -> Duration {
-        self.0.with(|world| world.now)
-    }
-
-    fn wait(&self, pause: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        self.0.advance(pause);
-        Box::pin(std::future::ready(()))
-    }
-}
 
 /// A stand-in, the metadata of its `own` machine, and a client with that machine's identity.
 pub struct Side {
     pub azure: Standin,
     pub client: Client,
     pub metadata: Metadata,
-    pub pause: Arc<Moved>,
+    pub pause: Arc<Moved<Standin>>,
     pub stop: watch::Sender<bool>,
 }
 

@@ -4,7 +4,9 @@
 //! Each history follows from its seed. `SIMULATION_SEED=7 cargo test -p aws life` plays one
 //! again; `SIMULATIONS=100000` plays as many.
 
+use ::simulation::{Calls, Ended, Traffic, Weather};
 use fastrand::Rng;
+use standins::target::{Rhythm, State, Target as Emulated};
 
 use super::*;
 
@@ -13,28 +15,14 @@ const HISTORIES: u64 = 20_000;
 
 #[test]
 fn whatever_happens_it_tells_the_truth_registers_drains_and_ends() {
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
-    match number("SIMULATION_SEED") {
-        Some(seed) => history(seed),
-        None => (1..=number("SIMULATIONS").unwrap_or(HISTORIES)).for_each(history),
-    }
+    ::simulation::play("aws life", HISTORIES, |rng| ::simulation::live(&mut World::new(rng), rng));
 }
 
-/// Tells the seed of a history that went wrong.
-struct Seed(u64);
-
-impl Drop for Seed {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("play it again: SIMULATION_SEED={} cargo test -p aws life", self.0);
-        }
-    }
-}
-
-/// The cloud: a target, what it is asked, and how badly it does that.
+/// The cloud: the emulator's target, what it is asked, and how badly it does that.
 struct Cloud {
-    state: Option<TargetState>,
-    /// Since when that is so.
+    target: Option<Emulated>,
+    begun: Instant,
+    /// When the target was registered, or began to end its flows.
     since: Instant,
     /// When it was last not a target, or on its way out.
     gone_at: Instant,
@@ -42,18 +30,7 @@ struct Cloud {
     member_at: Option<Instant>,
     attributes: Attributes,
     notices: Notices,
-    /// What became of calls lately: none well, else failing so.
-    outage: Option<Failure>,
-    /// Calls take up to so many seconds.
-    slowness: u64,
-    /// Calls under way: when they take effect, when they are answered, by which process.
-    calls: Vec<(Call, Instant, Instant, Answered)>,
-}
-
-/// An answer once it is known, and the process that waits for it.
-struct Answered {
-    process: u64,
-    answer: Option<Answer>,
+    calls: Calls<Call, Answer>,
 }
 
 struct World {
@@ -63,19 +40,17 @@ struct World {
     cloud: Cloud,
     able: bool,
     probe: bool,
-    flows: u64,
-    packets: u64,
-    /// When something was last active.
-    active_at: Instant,
+    traffic: Traffic,
     /// When a look that was answered to this process began, the latest.
     looked: Option<Instant>,
-    looks: BTreeMap<Instant, Instant>,
     /// The first SIGTERM of this process, and how many.
     terminated: Option<Instant>,
     signals: u32,
     deregisters: u32,
     completes: u32,
     outage_while_leaving: bool,
+    /// When what has it leave came.
+    began: Instant,
     exit: Option<Exit>,
 }
 
@@ -94,28 +69,30 @@ impl World {
             quiet: 5 * S,
             hook: flag(rng),
         };
+        let mut cloud = Cloud {
+            target: None,
+            begun: now,
+            since: now,
+            gone_at: now,
+            member_at: None,
+            attributes,
+            notices: Notices::default(),
+            calls: Calls::new(rng),
+        };
+        if rng.u32(..3) == 0 {
+            cloud.register(now);
+            cloud.set(State::Healthy);
+        }
         World {
             life: Life::new(settings, now),
             process: 0,
             now,
-            cloud: Cloud {
-                state: (rng.u32(..3) == 0).then_some(TargetState::Healthy),
-                since: now,
-                gone_at: now,
-                member_at: None,
-                attributes,
-                notices: Notices::default(),
-                outage: None,
-                slowness: 1 + rng.u64(..4),
-                calls: Vec::new(),
-            },
+            cloud,
             able: false,
             probe: false,
-            flows: 0,
-            packets: 0,
-            active_at: now,
+            traffic: Traffic::new(now),
             looked: None,
-            looks: BTreeMap::new(),
+            began: now,
             terminated: None,
             signals: 0,
             deregisters: 0,
@@ -146,9 +123,8 @@ impl World {
     }
 
     fn call(&mut self, call: Call, rng: &mut Rng) {
-        let under_way = self.cloud.calls.iter();
-        let same = under_way.filter(|(c, _, _, to)| *c == call && to.process == self.process);
-        assert_eq!(same.count(), 0, "{call:?} twice at once");
+        let ours = self.cloud.calls.under_way(self.process);
+        assert!(!ours.contains(&call), "{call:?} twice at once");
         match call {
             Call::Register => {
                 // A look may be as old as it took, and the cloud shows what was 3 s ago.
@@ -163,41 +139,23 @@ impl World {
             Call::CompleteHook => self.completes += 1,
             _ => {}
         }
-        let slow = self.cloud.slowness;
-        let effect = self.now + S * rng.u64(..slow + 1) as u32;
-        let answer = effect + S * rng.u64(..slow + 1) as u32;
-        if call == Call::AskHealth {
-            self.looks.insert(answer, self.now);
-        }
-        let answered = Answered { process: self.process, answer: None };
-        self.cloud.calls.push((call, effect, answer, answered));
+        self.cloud.calls.begin(call, self.process, self.now, rng);
     }
 
     /// A second passes for the cloud; calls that are ready are answered, in any order.
     fn serve(&mut self, rng: &mut Rng) {
         let now = self.now;
         self.cloud.pass(now, self.probe, rng);
-        for i in 0..self.cloud.calls.len() {
-            let (call, effect, _, ref answered) = self.cloud.calls[i];
-            if now >= effect && answered.answer.is_none() {
-                self.cloud.calls[i].3.answer = Some(self.cloud.apply(call, now, rng));
-            }
+        while let Some((at, call)) = self.cloud.calls.effect(now) {
+            let answer = self.cloud.apply(call, now, rng);
+            self.cloud.calls.answer(at, answer);
         }
-        while let Some(i) = {
-            let ready: Vec<usize> = (0..self.cloud.calls.len())
-                .filter(|i| {
-                    self.cloud.calls[*i].2 <= now && self.cloud.calls[*i].3.answer.is_some()
-                })
-                .collect();
-            (!ready.is_empty()).then(|| ready[rng.usize(..ready.len())])
-        } {
-            let (call, _, at, answered) = self.cloud.calls.swap_remove(i);
-            if answered.process != self.process || self.exit.is_some() {
+        while let Some(Ended { call, process, begun, answer }) = self.cloud.calls.ended(now, rng) {
+            if process != self.process || self.exit.is_some() {
                 continue;
             }
-            let answer = answered.answer.unwrap();
             if call == Call::AskHealth && answer.error().is_none() {
-                self.looked = self.looks.get(&at).copied();
+                self.looked = Some(begun);
             }
             self.outage_while_leaving |= call == Call::Deregister && answer.error().is_some();
             self.hear(Event::Told(answer), rng);
@@ -205,34 +163,11 @@ impl World {
     }
 
     /// The process is killed, and another begins. What it asked takes effect nevertheless.
-    fn restart(&mut self, settings: Lifecycle) {
+    fn restart(&mut self) {
+        let settings = self.life.settings;
         self.process += 1;
         self.life = Life::new(settings, self.now);
         (self.probe, self.able, self.looked) = (false, false, None);
-    }
-
-    /// A second of everything.
-    fn second(&mut self, rng: &mut Rng) {
-        self.now += S;
-        self.serve(rng);
-        if self.exit.is_none() {
-            // Flows come where the gateway sends new ones, and go by themselves.
-            let gets = matches!(self.cloud.state, Some(TargetState::Healthy));
-            if gets && self.probe && rng.u32(..4) == 0 {
-                self.flows += rng.u64(..3);
-            }
-            if self.flows > 0 && rng.u32(..8) == 0 {
-                self.flows -= 1;
-            }
-            // Stateless ones are seen by their packets alone.
-            if self.flows > 0 || (gets && rng.u32(..2) == 0) {
-                self.packets += 1;
-                self.active_at = self.now;
-            }
-            let (flows, packets) = (self.flows, self.packets);
-            self.hear(Event::Activity { flows, packets }, rng);
-        }
-        self.check();
     }
 
     fn check(&self) {
@@ -249,8 +184,7 @@ impl World {
     }
 
     /// What must hold of how it ended.
-    fn check_exit(&self, began: Instant) {
-        let exit = self.exit.unwrap();
+    fn check_exit(&self, exit: Exit) {
         if self.signals >= 2 {
             return;
         }
@@ -258,21 +192,21 @@ impl World {
         let (_, deadline) = self.life.leaving().unwrap();
         // What comes while the hook is being told, comes too late.
         let completes = if self.completes > 0 { 5 * S } else { Duration::ZERO };
-        let rest = self.now - self.active_at + completes;
+        let rest = self.now - self.traffic.active_at + completes;
         assert!(exit != Exit::Drained || rest >= 5 * S, "it ended after {rest:?} of rest");
         let draining =
             self.cloud.member_at.map(|at| at + self.cloud.attributes.deregistration_delay);
         let kept = 6 * S;
-        if self.flows > 0 && self.now + kept < deadline {
+        if self.traffic.flows > 0 && self.now + kept < deadline {
             let delay_over = draining.is_none_or(|over| self.now >= over);
             assert!(exit == Exit::DelayOver && delay_over, "{exit:?} with active flows");
         }
         assert!(self.deregisters > 0, "never deregistered");
-        let in_peace = self.now + kept < deadline && self.now > began;
+        let in_peace = self.now + kept < deadline && self.now > self.began;
         if in_peace && !self.outage_while_leaving && exit == Exit::Drained {
-            let state = self.cloud.state;
+            let state = self.cloud.state();
             let out = matches!(state, None | Some(TargetState::Draining));
-            let unanswered = self.cloud.calls.iter().any(|(call, ..)| *call == Call::Deregister);
+            let unanswered = self.cloud.calls.under_way(self.process).contains(&Call::Deregister);
             // A process that was killed may have left a registration under way.
             let stranger = self.process > 0;
             assert!(out || unanswered || stranger, "{exit:?} while {state:?}");
@@ -282,66 +216,165 @@ impl World {
     }
 }
 
-impl Cloud {
-    fn set(&mut self, state: Option<TargetState>, now: Instant) {
-        if self.is_member() {
-            self.member_at = Some(now);
+impl ::simulation::World for World {
+    fn begin(&mut self, _: &mut Rng) {}
+
+    fn second(&mut self, rng: &mut Rng) {
+        if self.exit.is_some() {
+            return;
         }
-        (self.state, self.since) = (state, now);
+        self.now += S;
+        self.serve(rng);
+        if self.exit.is_none() {
+            let gets = self.cloud.state() == Some(TargetState::Healthy);
+            self.traffic.pass(self.now, (gets, gets && self.probe), rng);
+            let Traffic { flows, packets, .. } = self.traffic;
+            self.hear(Event::Activity { flows, packets, strange: 0 }, rng);
+        }
+        self.check();
+    }
+
+    fn turn(&mut self, able: impl FnOnce(bool, &mut Rng) -> bool, rng: &mut Rng) {
+        self.able = able(self.able, rng);
+        let able = self.able;
+        let reasons = if able { vec![] } else { vec!["a lcore stands still".to_owned()] };
+        self.hear(Event::Able { able, reasons }, rng);
+    }
+
+    fn disturb(&mut self, rng: &mut Rng) {
+        self.cloud.disturb(self.now, rng);
+    }
+
+    fn happen(&mut self, rng: &mut Rng) {
+        if rng.u32(..150) == 0 {
+            self.restart();
+        }
+    }
+
+    fn signal(&mut self, rng: &mut Rng) {
+        self.signals += 1;
+        self.terminated = self.terminated.or(Some(self.now));
+        self.hear(Event::Terminate, rng);
+        if self.signals == 2 {
+            assert_eq!(self.exit, Some(Exit::Forced));
+        }
+    }
+
+    /// Left alone by all, it ends registered, healthy and told so.
+    fn stay(&mut self, rng: &mut Rng) {
+        self.cloud.calls.weather = Weather::FAIR;
+        self.turn(|_, _| true, rng);
+        for _ in 0..700 {
+            self.second(rng);
+        }
+        let reported = self.life.settings.on_lost == OnLost::Report && self.life.lost;
+        assert!(reported || self.life.ready() && self.probe, "{:?}", self.life);
+        assert!(reported || self.cloud.state() == Some(TargetState::Healthy));
+    }
+
+    /// A signal or a notice comes.
+    fn leave(&mut self, rng: &mut Rng) {
+        self.began = self.now;
+        let hook = self.life.settings.hook;
+        match rng.u64(..4) {
+            0 if hook => self.cloud.notices.terminating = true,
+            1 if hook => self.cloud.notices.spot = Some(self.now + S * (1 + rng.u32(..200))),
+            _ => self.signal(rng),
+        }
+    }
+
+    fn lacks_signal(&self) -> bool {
+        false
+    }
+
+    fn is_over(&mut self) -> bool {
+        self.exit.inspect(|exit| self.check_exit(*exit)).is_some()
+    }
+}
+
+impl Cloud {
+    fn rhythm(&self) -> Rhythm {
+        let delay = self.attributes.deregistration_delay;
+        Rhythm { interval: 10 * S, healthy: 2, unhealthy: 2, delay }
+    }
+
+    fn register(&mut self, now: Instant) {
+        self.since = now;
+        self.target = Some(Emulated::new("10.0.1.10", false, now - self.begun, self.rhythm()));
+    }
+
+    fn deregister(&mut self, now: Instant) {
+        let (at, rhythm) = (now - self.begun, self.rhythm());
+        if let Some(target) = &mut self.target {
+            target.forced = None;
+            target.leave(at, rhythm);
+        }
+    }
+
+    fn set(&mut self, state: State) {
+        if let Some(target) = &mut self.target {
+            (target.state, target.streak) = (state, 0);
+        }
+    }
+
+    fn state(&self) -> Option<TargetState> {
+        Some(match self.target.as_ref()?.told(true) {
+            State::Initial => TargetState::Initial,
+            State::Healthy => TargetState::Healthy,
+            State::Unhealthy => TargetState::Unhealthy,
+            State::UnhealthyDraining => TargetState::UnhealthyDraining,
+            State::Unused => TargetState::Unused,
+            State::Draining => TargetState::Draining,
+            State::Unavailable => TargetState::Unavailable,
+        })
     }
 
     fn is_member(&self) -> bool {
-        !matches!(self.state, None | Some(TargetState::Draining))
+        !matches!(self.state(), None | Some(TargetState::Draining))
     }
 
     /// Probes and time move the target's state.
     fn pass(&mut self, now: Instant, probe: bool, rng: &mut Rng) {
-        let long = now >= self.since + 20 * S;
-        let delay_over = now >= self.since + self.attributes.deregistration_delay;
-        let next = match self.state {
-            Some(TargetState::Initial | TargetState::Unhealthy) if long && probe => {
-                Some(TargetState::Healthy)
+        let (at, rhythm, before) = (now - self.begun, self.rhythm(), self.state());
+        self.target.take_if(|target| {
+            target.good = probe;
+            !target.advance(at, rhythm)
+        });
+        let fails = before == Some(TargetState::Healthy) && before != self.state();
+        if let Some(target) = &mut self.target {
+            // Some groups end the flows of a target that fails.
+            if fails && target.state == State::Unhealthy && rng.u32(..3) == 0 {
+                (target.forced, self.since) = (Some(State::UnhealthyDraining), now);
             }
-            Some(TargetState::Initial) if long => Some(TargetState::Unhealthy),
-            Some(TargetState::Healthy) if long && !probe => Some(match rng.u32(..3) == 0 {
-                true => TargetState::UnhealthyDraining,
-                false => TargetState::Unhealthy,
-            }),
-            Some(TargetState::UnhealthyDraining) if long => Some(TargetState::Unhealthy),
-            Some(TargetState::Draining) if delay_over => None,
-            same => same,
-        };
-        if next != self.state {
-            self.set(next, now);
+            target.forced.take_if(|_| now >= self.since + 20 * S);
         }
-        if !self.is_member() {
-            self.gone_at = now;
+        match self.is_member() {
+            true => self.member_at = Some(now),
+            false => self.gone_at = now,
         }
     }
 
     fn apply(&mut self, call: Call, now: Instant, rng: &mut Rng) -> Answer {
-        // What fails may have taken effect all the same, unless it was refused.
-        let failing = self.outage.filter(|_| call != Call::AskNotices);
-        let effect = match failing {
-            None => true,
-            Some(kind) => kind.passes() && rng.u32(..3) == 0,
+        let (effect, failing) = match call {
+            Call::AskNotices => (true, None),
+            _ => self.calls.weather.befalls(rng),
         };
         let result = failing.map_or(Ok(()), |kind| Err(error(kind)));
         match call {
             Call::Register => {
                 if effect && !self.is_member() {
-                    self.set(Some(TargetState::Initial), now);
+                    self.register(now);
                 }
                 Answer::Registered(result)
             }
             Call::Deregister => {
                 if effect && self.is_member() {
-                    self.set(Some(TargetState::Draining), now);
+                    self.deregister(now);
                 }
                 Answer::Deregistered(result)
             }
             Call::AskHealth => {
-                let told = match self.state {
+                let told = match self.state() {
                     None if rng.u32(..2) == 0 => None,
                     None => Some(target(TargetState::Unused, Some("Target.NotRegistered"))),
                     // Just registered, and not everywhere known.
@@ -362,99 +395,10 @@ impl Cloud {
     /// Somebody else, or the weather.
     fn disturb(&mut self, now: Instant, rng: &mut Rng) {
         match rng.u64(..7) {
-            0 => self.outage = Some(Failure::Transient),
-            1 => self.outage = Some(Failure::Throttled),
-            2 => self.outage = [Failure::Denied, Failure::Invalid].get(rng.usize(..4)).copied(),
-            3 => self.slowness = 1 + rng.u64(..120),
-            4 if self.is_member() => self.set(Some(TargetState::Draining), now),
-            5 if self.state == Some(TargetState::Healthy) => {
-                self.set(Some(TargetState::Unhealthy), now);
-            }
-            _ => (self.outage, self.slowness) = (None, 2),
+            which @ 0..4 => self.calls.weather.change(which, rng),
+            4 if self.is_member() => self.deregister(now),
+            5 if self.state() == Some(TargetState::Healthy) => self.set(State::Unhealthy),
+            _ => self.calls.weather = Weather::FAIR,
         }
     }
-}
-
-fn history(seed: u64) {
-    let told = Seed(seed);
-    let rng = &mut Rng::with_seed(seed);
-    let mut world = World::new(rng);
-    let settings = world.life.settings;
-    let meddling = rng.u32(..2) == 0;
-    for _ in 0..rng.u64(..400) {
-        if rng.u32(..15) == 0 {
-            world.able = !world.able;
-            let reasons = if world.able { vec![] } else { vec!["a lcore stands still".to_owned()] };
-            world.hear(Event::Able { able: world.able, reasons }, rng);
-        }
-        if meddling && rng.u32(..40) == 0 {
-            world.cloud.disturb(world.now, rng);
-        }
-        if rng.u32(..150) == 0 {
-            world.restart(settings);
-        }
-        world.second(rng);
-    }
-    if rng.u32(..2) == 0 {
-        stays(&mut world, rng);
-    }
-    leaves(&mut world, rng);
-    drop(told);
-}
-
-/// Left alone by all, it ends registered, healthy and told so.
-fn stays(world: &mut World, rng: &mut Rng) {
-    (world.cloud.outage, world.cloud.slowness) = (None, 2);
-    world.able = true;
-    world.hear(Event::Able { able: true, reasons: Vec::new() }, rng);
-    for _ in 0..700 {
-        world.second(rng);
-    }
-    let reported = world.life.settings.on_lost == OnLost::Report && world.life.lost;
-    assert!(reported || world.life.ready() && world.probe, "{:?}", world.life);
-    assert!(reported || world.cloud.state == Some(TargetState::Healthy));
-}
-
-/// A signal or a notice comes, and whatever may go wrong does.
-fn leaves(world: &mut World, rng: &mut Rng) {
-    let began = world.now;
-    let hook = world.life.settings.hook;
-    match rng.u64(..4) {
-        0 if hook => world.cloud.notices.terminating = true,
-        1 if hook => world.cloud.notices.spot = Some(world.now + S * (1 + rng.u32(..200))),
-        _ => signal(world, rng),
-    }
-    let impatient = rng.u32(..4) == 0;
-    let meddling = rng.u32(..2) == 0;
-    // With the slowest answer to the question for notices before it.
-    for _ in 0..1000 {
-        if world.exit.is_some() {
-            world.check_exit(began);
-            return;
-        }
-        if impatient && rng.u32(..60) == 0 {
-            signal(world, rng);
-            if world.signals == 2 {
-                assert_eq!(world.exit, Some(Exit::Forced));
-            }
-        }
-        if world.exit.is_none() && rng.u32(..30) == 0 {
-            world.able = !world.able;
-            let reasons = if world.able { vec![] } else { vec!["a link is down".to_owned()] };
-            world.hear(Event::Able { able: world.able, reasons }, rng);
-        }
-        if meddling && rng.u32(..20) == 0 {
-            world.cloud.disturb(world.now, rng);
-        }
-        if world.exit.is_none() {
-            world.second(rng);
-        }
-    }
-    panic!("it never ends: {:?}", world.life);
-}
-
-fn signal(world: &mut World, rng: &mut Rng) {
-    world.signals += 1;
-    world.terminated = world.terminated.or(Some(world.now));
-    world.hear(Event::Terminate, rng);
 }

@@ -7,6 +7,7 @@
 mod azure;
 
 use super::*;
+use ::simulation::{Ended, Traffic};
 use azure::{Azure, Owner};
 use fastrand::Rng;
 
@@ -15,22 +16,9 @@ const HISTORIES: u64 = 5_000;
 
 #[test]
 fn whatever_happens_it_tells_the_truth_joins_follows_drains_and_ends() {
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
-    match number("SIMULATION_SEED") {
-        Some(seed) => history(seed),
-        None => (1..=number("SIMULATIONS").unwrap_or(HISTORIES)).for_each(history),
-    }
-}
-
-/// Tells the seed of a history that went wrong.
-struct Seed(u64);
-
-impl Drop for Seed {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("play it again: SIMULATION_SEED={} cargo test -p azure life", self.0);
-        }
-    }
+    ::simulation::play("azure life", HISTORIES, |rng| {
+        ::simulation::live(&mut World::new(rng), rng)
+    });
 }
 
 struct World {
@@ -53,10 +41,8 @@ struct World {
     carried: Vec<(Family, Tunnels)>,
     file: Vec<(Family, Tunnels)>,
     coming: Option<(Instant, Vec<(Family, Tunnels)>)>,
-    flows: u64,
-    packets: u64,
+    traffic: Traffic,
     strange: u64,
-    active_at: Instant,
     /// Known by this process: a member of none.
     known_none: bool,
     /// This process saw itself in all pools, and did not leave them since.
@@ -73,6 +59,10 @@ struct World {
     drained: bool,
     exit: Option<Exit>,
     exits: u32,
+    /// Events may end the machine.
+    dying: bool,
+    /// Ends and processes when it was last told to leave.
+    before: (u32, u64),
 }
 
 impl World {
@@ -109,10 +99,8 @@ impl World {
             carried: file.clone(),
             file,
             coming: None,
-            flows: 0,
-            packets: 0,
+            traffic: Traffic::new(now),
             strange: 0,
-            active_at: now,
             known_none: false,
             seen_all: false,
             writes: 0,
@@ -123,6 +111,8 @@ impl World {
             drained: false,
             exit: None,
             exits: 0,
+            dying: false,
+            before: (u32::MAX, u64::MAX),
         }
     }
 
@@ -148,6 +138,7 @@ impl World {
                         && self.looked.is_some_and(|at| self.azure.others_at >= at);
                     self.kept = kept;
                 }
+                Effect::FlowTimeout(timeout) => panic!("Azure tells none: {timeout:?}"),
                 Effect::Finding(finding) => {
                     assert!(!finding.text.is_empty() && !finding.remedy.is_empty());
                 }
@@ -173,7 +164,13 @@ impl World {
     }
 
     fn call(&mut self, call: Call, rng: &mut Rng) {
-        self.azure.check_single(call, self.process);
+        let ours = self.azure.calls.under_way(self.process);
+        let clash = |other: &Call| *other == call || other.is_write() && call.is_write();
+        assert!(
+            !ours.iter().any(clash),
+            "{call:?} while another is under way: {:?}",
+            self.azure.calls
+        );
         if call.is_write() {
             assert!(!self.managed, "{call:?} where a scale set's model owns the membership");
             self.writes += 1;
@@ -224,15 +221,20 @@ impl World {
         }
         let (why, gone_by) = self.life.leaving().expect("it leaves");
         let capped = self.now + 20 * S >= gone_by;
-        let rest = self.now - self.active_at;
-        let quiet = self.flows == 0 && rest >= self.settings.quiet;
-        assert!(capped || quiet, "{why:?}: over with {} flows, {rest:?} of rest", self.flows);
+        let rest = self.now - self.traffic.active_at;
+        let quiet = self.traffic.flows == 0 && rest >= self.settings.quiet;
+        assert!(
+            capped || quiet,
+            "{why:?}: over with {} flows, {rest:?} of rest",
+            self.traffic.flows
+        );
     }
 
     /// A second passes for Azure; calls that are ready are answered, in any order.
     fn serve(&mut self, rng: &mut Rng) {
         self.azure.pass(self.now, self.probe, rng);
-        while let Some((process, answer)) = self.azure.answered(self.now, rng) {
+        while let Some(ended) = self.azure.calls.ended(self.now, rng) {
+            let Ended { process, answer, .. } = ended;
             if process != self.process || self.exit.is_some() || self.absent_until.is_some() {
                 continue;
             }
@@ -269,32 +271,7 @@ impl World {
 
     fn die(&mut self, seconds: u64) {
         self.absent_until = Some(self.now + S * seconds as u32);
-        (self.probe, self.flows) = (false, 0);
-    }
-
-    /// A second of everything.
-    fn second(&mut self, rng: &mut Rng) {
-        self.now += S;
-        self.serve(rng);
-        match self.azure.strikes(self.now, rng) {
-            Some(EventKind::Preempt | EventKind::Terminate) => self.dead = true,
-            Some(EventKind::Reboot | EventKind::Redeploy) => self.die(30 + rng.u64(..60)),
-            _ => {}
-        }
-        if self.exit.is_some() && self.absent_until.is_none() {
-            self.exits += 1;
-            self.check_exit();
-            self.die(1 + rng.u64(..20));
-        }
-        if self.absent_until.is_some_and(|until| self.now >= until) && !self.dead {
-            self.restart(rng);
-        }
-        self.carry();
-        self.traffic(rng);
-        let (flows, packets, strange) = (self.flows, self.packets, self.strange);
-        self.hear(Event::Activity { flows, packets, strange }, rng);
-        self.hear(Event::Carries(self.carried.clone()), rng);
-        self.hear(Event::Clock(self.azure.clock(self.now)), rng);
+        (self.probe, self.traffic.flows) = (false, 0);
     }
 
     fn carry(&mut self) {
@@ -312,16 +289,9 @@ impl World {
         let gets = self.azure.sends() && self.exit.is_none() && self.absent_until.is_none();
         if gets && self.carried != self.azure.tunnels() {
             self.strange += rng.u64(..3);
-        } else if gets && rng.u32(..4) == 0 {
-            self.flows += rng.u64(..3);
         }
-        if self.flows > 0 && rng.u32(..8) == 0 {
-            self.flows -= 1;
-        }
-        if self.flows > 0 || (gets && rng.u32(..2) == 0) {
-            self.packets += 1;
-            self.active_at = self.now;
-        }
+        let right = self.carried == self.azure.tunnels();
+        self.traffic.pass(self.now, (gets, gets && right), rng);
     }
 
     /// What holds after each step.
@@ -351,15 +321,63 @@ impl World {
         let exit = self.exit.expect("an end");
         assert_eq!(exit == Exit::Forced, self.signals >= 2);
         if exit == Exit::Drained && !self.azure.sends() && !self.azure.meddled {
-            assert_eq!(self.flows, 0, "flows were lost");
+            assert_eq!(self.traffic.flows, 0, "flows were lost");
         }
     }
+}
 
-    fn set_able(&mut self, able: bool, rng: &mut Rng) {
-        self.able = able;
+impl ::simulation::World for World {
+    fn begin(&mut self, rng: &mut Rng) {
+        self.dying = rng.u32(..3) == 0;
+        self.restart(rng);
+    }
+
+    fn second(&mut self, rng: &mut Rng) {
+        self.now += S;
+        self.serve(rng);
+        match self.azure.strikes(self.now, rng) {
+            Some(EventKind::Preempt | EventKind::Terminate) => self.dead = true,
+            Some(EventKind::Reboot | EventKind::Redeploy) => self.die(30 + rng.u64(..60)),
+            _ => {}
+        }
+        if self.exit.is_some() && self.absent_until.is_none() {
+            self.exits += 1;
+            self.check_exit();
+            self.die(1 + rng.u64(..20));
+        }
+        if self.absent_until.is_some_and(|until| self.now >= until) && !self.dead {
+            self.restart(rng);
+        }
+        self.carry();
+        self.traffic(rng);
+        let (Traffic { flows, packets, .. }, strange) = (self.traffic, self.strange);
+        self.hear(Event::Activity { flows, packets, strange }, rng);
+        self.hear(Event::Carries(self.carried.clone()), rng);
+        self.hear(Event::Clock(self.azure.clock(self.now)), rng);
+    }
+
+    fn turn(&mut self, able: impl FnOnce(bool, &mut Rng) -> bool, rng: &mut Rng) {
+        self.able = able(self.able, rng);
+        let able = self.able;
         self.was_able |= able;
         let reasons = if able { vec![] } else { vec!["a lcore stands still".to_owned()] };
         self.hear(Event::Able { able, reasons }, rng);
+    }
+
+    fn disturb(&mut self, rng: &mut Rng) {
+        self.azure.disturb(self.now, self.kept.joined, self.kept.down, rng);
+    }
+
+    fn happen(&mut self, rng: &mut Rng) {
+        if rng.u32(..100) == 0 {
+            self.azure.schedule(self.now, self.dying, rng);
+        }
+        if rng.u32(..150) == 0 {
+            self.die(rng.u64(..5));
+        }
+        if rng.u32(..200) == 0 {
+            self.signal(rng);
+        }
     }
 
     fn signal(&mut self, rng: &mut Rng) {
@@ -373,89 +391,44 @@ impl World {
             assert_eq!(self.exit, Some(Exit::Forced));
         }
     }
-}
 
-fn history(seed: u64) {
-    let told = Seed(seed);
-    let rng = &mut Rng::with_seed(seed);
-    let mut world = World::new(rng);
-    let (meddling, dying) = (rng.u32(..2) == 0, rng.u32(..3) == 0);
-    world.restart(rng);
-    for _ in 0..rng.u64(..500) {
-        if rng.u32(..15) == 0 {
-            let able = !world.able || rng.u32(..3) == 0;
-            world.set_able(able, rng);
+    /// Left alone by all, it ends ready, with the right tunnels, and held down by nobody.
+    fn stay(&mut self, rng: &mut Rng) {
+        let given = self.managed || self.settings.on_lost == OnLost::Report;
+        for second in 0..1500 {
+            if second % 100 == 0 && second < 800 {
+                self.azure.calm(given, self.now, self.kept.joined);
+            }
+            if !self.able {
+                self.turn(|_, _| true, rng);
+            }
+            self.second(rng);
         }
-        if meddling && rng.u32(..40) == 0 {
-            world.azure.disturb(world.now, world.kept.joined, world.kept.down, rng);
+        assert!(self.life.ready() && self.probe, "{:?}\n{:?}", self.life, self.azure);
+        assert!(!self.kept.down, "{:?}", self.kept);
+        assert!(self.azure.is_welcome(), "{:?}", self.azure);
+        if self.settings.tunnels == Told::Follow {
+            assert_eq!(self.carried, self.azure.tunnels());
+            assert_eq!(self.kept.tunnels, self.azure.tunnels());
         }
-        if rng.u32(..100) == 0 {
-            world.azure.schedule(world.now, dying, rng);
-        }
-        if rng.u32(..150) == 0 {
-            world.die(rng.u64(..5));
-        }
-        if rng.u32(..200) == 0 {
-            world.signal(rng);
-        }
-        world.second(rng);
-        if world.dead {
-            return;
-        }
+        assert!(!self.life.differs());
     }
-    if rng.u32(..2) == 0 {
-        stays(&mut world, rng);
-    }
-    leaves(&mut world, meddling, rng);
-    drop(told);
-}
 
-/// Left alone by all, it ends ready, with the right tunnels, and held down by nobody.
-fn stays(world: &mut World, rng: &mut Rng) {
-    let given = world.managed || world.settings.on_lost == OnLost::Report;
-    for second in 0..1500 {
-        if second % 100 == 0 && second < 800 {
-            world.azure.calm(given, world.now, world.kept.joined);
+    /// A signal or an event comes.
+    fn leave(&mut self, rng: &mut Rng) {
+        self.before = (self.exits, self.process);
+        if rng.u32(..3) == 0 {
+            self.azure.schedule(self.now, false, rng);
         }
-        if !world.able {
-            world.set_able(true, rng);
-        }
-        world.second(rng);
     }
-    assert!(world.life.ready() && world.probe, "{:?}\n{:?}", world.life, world.azure);
-    assert!(!world.kept.down, "{:?}", world.kept);
-    assert!(world.azure.is_welcome(), "{:?}", world.azure);
-    if world.settings.tunnels == Told::Follow {
-        assert_eq!(world.carried, world.azure.tunnels());
-        assert_eq!(world.kept.tunnels, world.azure.tunnels());
-    }
-    assert!(!world.life.differs());
-}
 
-/// A signal or an event comes, and whatever may go wrong does.
-fn leaves(world: &mut World, meddling: bool, rng: &mut Rng) {
-    let (exits, process) = (world.exits, world.process);
-    if rng.u32(..3) == 0 {
-        world.azure.schedule(world.now, false, rng);
+    fn lacks_signal(&self) -> bool {
+        self.signalled.is_none()
     }
-    let impatient = rng.u32(..4) == 0;
-    let bound = world.settings.drain_cap.as_secs() + 200;
-    for _ in 0..bound {
-        // Ended, or the machine did it for us.
-        if world.exits > exits || world.process > process || world.dead {
-            return;
-        }
-        if world.signalled.is_none() || impatient && rng.u32(..60) == 0 {
-            world.signal(rng);
-        }
-        if rng.u32(..30) == 0 {
-            let able = !world.able;
-            world.set_able(able, rng);
-        }
-        if meddling && rng.u32(..20) == 0 {
-            world.azure.disturb(world.now, world.kept.joined, world.kept.down, rng);
-        }
-        world.second(rng);
+
+    /// Ended, or the machine did it for us.
+    fn is_over(&mut self) -> bool {
+        let (exits, process) = self.before;
+        self.exits > exits || self.process > process || self.dead
     }
-    panic!("it never ends: {:?}", world.life);
 }

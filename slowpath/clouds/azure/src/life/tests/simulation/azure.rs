@@ -1,5 +1,6 @@
 //! Azure as the histories have it: pools, their members, what it is asked, how badly it does that.
 
+use ::simulation::{Calls, Weather};
 use fastrand::Rng;
 
 use super::*;
@@ -17,17 +18,6 @@ struct Pool {
     member: Option<(Admin, Owner)>,
     tunnels: Tunnels,
     probed: bool,
-}
-
-/// A call under way.
-#[derive(Debug)]
-struct Asked {
-    call: Call,
-    process: u64,
-    /// When it takes effect; none once it has.
-    effect: Option<Instant>,
-    answer_at: Instant,
-    answer: Option<Answer>,
 }
 
 #[derive(Debug)]
@@ -52,11 +42,7 @@ pub(super) struct Azure {
     imds_has_none: bool,
     events: Vec<Scheduled>,
     pub(super) acknowledging: Option<String>,
-    /// None well, else failing so.
-    outage: Option<Failure>,
-    /// Calls take up to so many seconds.
-    slowness: u64,
-    calls: Vec<Asked>,
+    pub(super) calls: Calls<Call, Answer>,
     /// Consecutive seconds in which the probe failed.
     failed: u64,
     /// When we were last not in all pools.
@@ -94,9 +80,7 @@ impl Azure {
             imds_has_none: rng.u32(..5) == 0,
             events: Vec::new(),
             acknowledging: None,
-            outage: None,
-            slowness: 1 + rng.u64(..4),
-            calls: Vec::new(),
+            calls: Calls::new(rng),
             failed: 0,
             lacked_at: now,
             others_at: now.checked_sub(S).unwrap_or(now),
@@ -135,25 +119,12 @@ impl Azure {
         self.pools.iter().any(gets)
     }
 
-    pub(super) fn check_single(&self, call: Call, process: u64) {
-        let mut ours = self.calls.iter().filter(|asked| {
-            asked.process == process && asked.answer_at > self.began && !asked.is_answered()
-        });
-        let clash = |asked: &Asked| asked.call == call || asked.call.is_write() && call.is_write();
-        assert!(!ours.any(clash), "{call:?} while another is under way: {:?}", self.calls);
-    }
-
     pub(super) fn ask(&mut self, call: Call, process: u64, now: Instant, rng: &mut Rng) {
-        let slow = self.slowness;
-        let effect = now + S * rng.u64(..slow + 1) as u32;
-        let mut answer_at = effect + S * rng.u64(..slow + 1) as u32;
-        let mut answer = None;
+        self.calls.begin(call, process, now, rng);
         // Given up before it took effect.
         if call.is_write() && rng.u32(..12) == 0 {
-            answer_at = now + S * rng.u64(..slow + 1) as u32;
-            answer = Some(Answer::failed(call, error(Failure::Transient)));
+            self.calls.give_up(Answer::failed(call, error(Failure::Transient)), rng);
         }
-        self.calls.push(Asked { call, process, effect: Some(effect), answer_at, answer });
     }
 
     /// Probes, effects and the metadata's lag.
@@ -162,36 +133,20 @@ impl Azure {
         if now >= self.imds_at + 20 * S {
             (self.imds, self.imds_at) = (self.tunnels(), now);
         }
-        for i in 0..self.calls.len() {
-            if self.calls[i].effect.take_if(|at| now >= *at).is_some() {
-                let call = self.calls[i].call;
-                let answer = self.apply(call, now, rng);
-                self.calls[i].answer.get_or_insert(answer);
-            }
+        while let Some((at, call)) = self.calls.effect(now) {
+            let answer = self.apply(call, now, rng);
+            self.calls.answer(at, answer);
         }
-        self.calls.retain(|asked| asked.effect.is_some() || !asked.is_answered());
         if self.pools.iter().any(|pool| pool.member.is_none()) {
             self.lacked_at = now;
         }
     }
 
-    /// One of the answers that are ready.
-    pub(super) fn answered(&mut self, now: Instant, rng: &mut Rng) -> Option<(u64, Answer)> {
-        let ready: Vec<usize> = (0..self.calls.len())
-            .filter(|i| self.calls[*i].answer_at <= now && self.calls[*i].answer.is_some())
-            .filter(|i| !self.calls[*i].is_answered())
-            .collect();
-        let asked = self.calls.get_mut(*ready.get(rng.usize(..ready.len().max(1)))?)?;
-        let answer = asked.answer.clone()?;
-        asked.process |= Asked::ANSWERED;
-        Some((asked.process & !Asked::ANSWERED, answer))
-    }
-
     fn apply(&mut self, call: Call, now: Instant, rng: &mut Rng) -> Answer {
         let imds = matches!(call, Call::AskTunnels | Call::AskEvents | Call::Acknowledge);
-        let failing = self.outage.filter(|_| !imds || rng.u32(..3) == 0);
-        // What fails may have taken effect all the same, unless it was refused.
-        if failing.is_none_or(|kind| kind.passes() && rng.u32(..3) == 0) {
+        let spared = imds && self.calls.weather.outage.is_some() && rng.u32(..3) != 0;
+        let (effect, failing) = if spared { (true, None) } else { self.calls.weather.befalls(rng) };
+        if effect {
             let written = self.pools.iter().any(|pool| pool.member.is_none());
             self.write(call, now);
             if failing.is_none() && call == Call::Join {
@@ -285,10 +240,7 @@ impl Azure {
         let choice = rng.u64(..12);
         self.meddled |= (4..=8).contains(&choice);
         match choice {
-            0 => self.outage = Some(Failure::Transient),
-            1 => self.outage = Some(rng.choice([Failure::Throttled, Failure::Conflict]).unwrap()),
-            2 => self.outage = Some(rng.choice([Failure::Denied, Failure::Invalid]).unwrap()),
-            3 => self.slowness = 1 + rng.u64(..120),
+            0..4 => self.calls.weather.change(choice, rng),
             4 => self.remove(now),
             5 => self.take_out(rng.usize(..self.pools.len()), now),
             6 => self.join_by_others(joined, now),
@@ -308,7 +260,7 @@ impl Azure {
                 self.ever.push((self.pools[pool].family, other));
                 self.imds_at = now;
             }
-            _ => (self.outage, self.slowness) = (None, 2),
+            _ => self.calls.weather = Weather::FAIR,
         }
     }
 
@@ -340,7 +292,7 @@ impl Azure {
 
     /// Nobody interferes any more, and all answer.
     pub(super) fn calm(&mut self, given: bool, now: Instant, joined: bool) {
-        (self.outage, self.slowness) = (None, 2);
+        self.calls.weather = Weather::FAIR;
         self.events.clear();
         self.imds_at = now;
         if given {
@@ -351,14 +303,5 @@ impl Azure {
             self.foreign_down = false;
             self.set(Admin::None);
         }
-    }
-}
-
-impl Asked {
-    /// Marks calls whose answer was taken.
-    const ANSWERED: u64 = 1 << 63;
-
-    fn is_answered(&self) -> bool {
-        self.process & Asked::ANSWERED != 0
     }
 }

@@ -1,8 +1,7 @@
 //! The lifecycle carried out against the stand-in, by the real SDKs. Time passes when nobody is
 //! being asked, or when a test says that it passes all the same.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
+#![expect(clippy::unwrap_used, reason = "a test says what it expects")]
 
-use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use aws::life::Exit;
@@ -11,6 +10,7 @@ use aws_smithy_types::date_time::Format;
 use clouds::appliance::Ingress;
 use clouds::report::Report;
 use config::checked::OnLost;
+use simulation::File;
 use standins::faults::{Fault, Rule};
 use standins::target::State;
 use standins::world::World;
@@ -161,22 +161,6 @@ async fn a_registration_that_somebody_removed_is_repaired_or_reported() {
         machine.pass(120).await;
         let registered = if on_lost == OnLost::Repair { 2 } else { 1 };
         assert_eq!(machine.asked("RegisterTargets", "ok"), registered, "{on_lost:?}");
-    }
-}
-
-/// A file of a test's own.
-struct File(PathBuf);
-
-impl File {
-    fn new(name: &str) -> File {
-        let path = format!("weir-drive-{}-{name}.json", std::process::id());
-        File(std::env::temp_dir().join(path))
-    }
-}
-
-impl Drop for File {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
     }
 }
 

@@ -37,7 +37,7 @@ pub(super) struct Question {
 
 /// What a look shows beside our own entries.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Looked {
+pub struct Looked {
     pub(super) peers: Vec<Peer>,
     pub(super) findings: Vec<Finding>,
     /// TCP flows are forgotten after so long, by the rule that forgets first.

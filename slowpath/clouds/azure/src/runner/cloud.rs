@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use clouds::report::Asked;
+use clouds::requests::Counts;
 use clouds::retry::{Clock, Hurry, Pause, Policy};
 use config::checked::Azure as Settings;
 use tokio::sync::watch;
@@ -119,8 +119,8 @@ impl Cloud {
     }
 
     /// What was asked so far.
-    pub(super) fn calls(&self) -> Vec<Asked> {
-        self.client.get().map(Client::asked).unwrap_or_default()
+    pub(super) fn calls(&self) -> Counts {
+        self.client.get().map(Client::counts).unwrap_or_default()
     }
 
     /// A member's address, where it was told.

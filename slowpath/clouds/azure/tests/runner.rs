@@ -1,18 +1,19 @@
 //! The lifecycle carried out against the stand-in, by the real client: the place, the way in, the
 //! stay. Time passes when nobody is being asked, or when a test says that it passes all the same.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
+#![expect(clippy::unwrap_used, reason = "a test says what it expects")]
 
 use std::sync::atomic::Ordering;
 
 use clouds::appliance::Ingress;
 use clouds::report::Report;
 use serde_json::json;
+use simulation::File;
 use standins::azure::World;
 use standins::faults::{Fault, Rule};
 
 mod machine;
 use machine::{
-    Begin, FIRST, File, GROUP, INSTANCE, Machine, PUT_NIC, PUT_POOL, SECOND, change_balancer,
+    Begin, FIRST, GROUP, INSTANCE, Machine, PUT_NIC, PUT_POOL, SECOND, change_balancer,
     change_body, change_pool, gateway, machine_id, named, network, nic, pool, tunnels,
 };
 
@@ -303,7 +304,7 @@ async fn tunnels_are_followed_when_the_world_changes_them() {
     let report = machine.until("followed", follows).await;
     let took = machine.azure.with(|world| world.now) - began;
     assert!(took.as_secs() <= 5, "{took:?}: nobody waits for the next look");
-    use azure::drive::Gateways;
+    use azure::runner::Gateways;
     let now = machine.appliance.tunnels("gw").unwrap();
     assert_eq!(now, tunnels((2001, 901), (10800, 800)));
     assert_eq!(

@@ -11,7 +11,7 @@ use crate::account::{self, Account};
 use crate::imds::{self, Metadata};
 use crate::life::Notices;
 use crate::told::{CallError, Identity};
-use clouds::report::Asked;
+use clouds::requests::Counts;
 use clouds::retry::{Clock, Hurry, Pause, Policy};
 
 /// AWS and the metadata of the instance that this is. Clones share what they know.
@@ -77,14 +77,8 @@ impl Cloud {
     }
 
     /// What was asked so far.
-    pub(crate) fn calls(&self) -> Vec<Asked> {
-        let counts = self.account.get().map(Account::counts).unwrap_or_default().into_iter();
-        let asked = counts.map(|((operation, outcome), times)| Asked {
-            operation: operation.to_owned(),
-            outcome: outcome.to_owned(),
-            times,
-        });
-        asked.collect()
+    pub(crate) fn calls(&self) -> Counts {
+        self.account.get().map(Account::counts).unwrap_or_default()
     }
 
     pub(super) async fn notices(&self) -> Result<Notices, CallError> {

@@ -1,6 +1,4 @@
-//! Our place at AWS: the group, and as what we are registered in it; kept for bad days.
-
-use std::path::Path;
+//! Our place at AWS: the group, and as what we are registered in it.
 
 use config::checked::{Aws as Settings, AwsMode, GroupBy};
 use serde::{Deserialize, Serialize};
@@ -9,9 +7,9 @@ use super::cloud::Cloud;
 use crate::call::Aws;
 use crate::group::{self, GroupError};
 use crate::told::{CallError, Failure, Group, Identity};
-use clouds::appliance::{Appliance, Ingress};
-use clouds::kept;
+use clouds::appliance::Appliance;
 use clouds::retry::Policy;
+use clouds::runner::SearchError;
 
 /// Where we belong.
 #[derive(Clone, Serialize, Deserialize)]
@@ -41,17 +39,15 @@ pub enum PlaceError {
     Call(#[from] CallError),
 }
 
-impl PlaceError {
-    /// What AWS didn't tell, where it says nothing about our place: it can't or won't.
-    pub(super) fn silence(&self) -> Option<&CallError> {
+impl SearchError for PlaceError {
+    fn silence(&self) -> Option<&CallError> {
         match self {
             PlaceError::Call(error) if error.kind != Failure::Absent => Some(error),
             _ => None,
         }
     }
 
-    /// Whether it may pass soon, and by itself.
-    pub(super) fn passes(&self) -> bool {
+    fn passes(&self) -> bool {
         match self {
             PlaceError::Call(error) => {
                 matches!(error.kind, Failure::Throttled | Failure::Transient)
@@ -60,14 +56,6 @@ impl PlaceError {
             PlaceError::NoGroup | PlaceError::Group(_) => false,
         }
     }
-}
-
-/// As it lies on the disk.
-#[derive(Serialize, Deserialize)]
-struct Kept {
-    /// What was looked for; a place that was found by something else says nothing.
-    by: String,
-    place: Place,
 }
 
 /// Our target group, by its ARN or its tag.
@@ -109,30 +97,4 @@ impl Place {
         let target = group::registered_as(&group, &identity, ingress.mac, &ingress.addresses)?;
         Ok(Place { identity, group, target })
     }
-
-    /// Remembers it; not to be able to is no reason to do without.
-    pub(super) fn keep(&self, settings: &Settings, ours: Option<Ingress>, file: Option<&Path>) {
-        kept::write(file, &Kept { by: looked_for(settings, ours), place: self.clone() });
-    }
-
-    /// The one that was kept for what is looked for now, if it is still this instance's as far as
-    /// is known.
-    pub(super) async fn kept(
-        settings: &Settings,
-        ours: Option<Ingress>,
-        file: Option<&Path>,
-        cloud: &Cloud,
-    ) -> Option<Place> {
-        let Kept { by, place } = kept::read(file)?;
-        // An image that was made of a running appliance has its place, and not its identity.
-        let other = match cloud.identity().await {
-            Ok(identity) => identity.instance_id != place.identity.instance_id,
-            Err(_) => false,
-        };
-        (!other && by == looked_for(settings, ours)).then_some(place)
-    }
-}
-
-fn looked_for(settings: &Settings, ours: Option<Ingress>) -> String {
-    format!("{:?} {} {ours:?}", settings.mode, settings.tag_prefix)
 }

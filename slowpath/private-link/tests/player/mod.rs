@@ -1,0 +1,66 @@
+//! An object whose rounds a test plays, its status read from JSON each time, as from a store.
+
+use private_link::object::{Aspect, Object, Reason, Status};
+use private_link::time::Time;
+use private_link::{Event, Finalizer, Next, Round, Settings, Turn, reconcile};
+
+/// An object, and when its next round is due.
+pub struct Player {
+    pub object: Object,
+    pub due: u64,
+    pub gone: bool,
+    pub events: Vec<Event>,
+}
+
+pub fn settings() -> Settings {
+    Settings { fleet: "east".to_owned() }
+}
+
+impl Player {
+    pub fn new(object: Object) -> Player {
+        Player { object, due: 0, gone: false, events: Vec::new() }
+    }
+
+    /// One round, kept as a store keeps it.
+    pub async fn play_round(&mut self, turn: &Turn<'_>) -> Next {
+        let Round { status, finalizer, next, events } = reconcile(turn, &self.object).await;
+        let json = serde_json::to_string(&status).unwrap();
+        self.object.status = serde_json::from_str(&json).unwrap();
+        assert_eq!(self.object.status, status, "a status is read as it was written: {json}");
+        self.events.extend(events);
+        if let Some(finalizer) = finalizer {
+            self.object.held = finalizer == Finalizer::Hold;
+        }
+        self.gone = self.object.deletion.is_some() && !self.object.held;
+        self.due = match next {
+            Next::Now => turn.now.0,
+            Next::After(pause) => turn.now.after(pause).0,
+            Next::BackOff => turn.now.0 + 30,
+            Next::Never => u64::MAX,
+        };
+        next
+    }
+
+    pub fn status(&self) -> &Status {
+        &self.object.status
+    }
+
+    pub fn is(&self, aspect: Aspect) -> bool {
+        self.object.status.is(aspect)
+    }
+
+    /// Why an aspect is as it is.
+    pub fn why(&self, aspect: Aspect) -> Option<(bool, Reason)> {
+        let condition = self.object.status.condition(aspect)?;
+        Some((self.is(aspect), condition.reason))
+    }
+
+    pub fn message(&self, aspect: Aspect) -> &str {
+        self.object.status.condition(aspect).map_or("", |condition| &condition.message)
+    }
+
+    pub fn delete_at(&mut self, now: u64) {
+        self.object.deletion = Some(Time(now));
+        self.due = now;
+    }
+}

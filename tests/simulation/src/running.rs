@@ -1,0 +1,91 @@
+//! A lifecycle that runs at an emulator.
+
+use std::future::Future;
+use std::time::Duration;
+
+use clouds::lifecycle::Exit;
+use clouds::report::{Asked, Report};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use crate::Emulator;
+
+/// No test takes so long; it is told what it waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A lifecycle that runs, with what it publishes.
+pub struct Running<E> {
+    emulator: E,
+    signals: mpsc::Sender<()>,
+    reports: watch::Receiver<Report>,
+    task: JoinHandle<Exit>,
+    /// Ends its calls when it goes.
+    _stay: watch::Sender<bool>,
+}
+
+impl<E: Emulator> Running<E> {
+    /// Begins a lifecycle. `begin` makes the runner's task of the receiver of signals and of the
+    /// one that ends calls.
+    pub fn begin<F: Future<Output = Exit> + Send + 'static>(
+        emulator: &E,
+        reports: &watch::Sender<Report>,
+        begin: impl FnOnce(mpsc::Receiver<()>, watch::Receiver<bool>) -> F,
+    ) -> Running<E> {
+        let (signals, received) = mpsc::channel(2);
+        let (stay, cancel) = watch::channel(false);
+        let task = tokio::spawn(begin(received, cancel));
+        let (emulator, reports) = (emulator.clone(), reports.subscribe());
+        Running { emulator, signals, reports, task, _stay: stay }
+    }
+
+    /// What was published last.
+    pub fn report(&self) -> Report {
+        self.reports.borrow().clone()
+    }
+
+    /// Waits for a report.
+    #[expect(clippy::panic, clippy::unwrap_used, reason = "a test says what it waited for")]
+    pub async fn until(&mut self, what: &str, fits: impl FnMut(&Report) -> bool) -> Report {
+        let came = tokio::time::timeout(PATIENCE, self.reports.wait_for(fits)).await;
+        let came = came.ok().map(|report| report.unwrap().clone());
+        came.unwrap_or_else(|| panic!("not {what}: {:#?}", self.report()))
+    }
+
+    /// Waits for the phase `ready`.
+    pub async fn ready(&mut self) -> Report {
+        self.until("ready", |report| report.phase == "ready").await
+    }
+
+    /// How often an operation had this outcome.
+    pub fn asked(&self, operation: &str, outcome: &str) -> u64 {
+        let report = self.report();
+        let fits = |c: &&Asked| c.operation == operation && c.outcome == outcome;
+        report.calls.iter().filter(fits).map(|call| call.times).sum()
+    }
+
+    /// Lets so many seconds pass.
+    pub async fn pass(&mut self, seconds: u64) {
+        let emulator = self.emulator.clone();
+        let then = emulator.now() + Duration::from_secs(seconds);
+        self.until("so late", |_| emulator.now() >= then).await;
+    }
+
+    /// Sends a SIGTERM.
+    #[expect(clippy::unwrap_used, reason = "a test sends no more than there is place for")]
+    pub fn terminate(&self) {
+        self.signals.try_send(()).unwrap();
+    }
+
+    /// How it ended.
+    #[expect(clippy::panic, clippy::unwrap_used, reason = "a test says what it waited for")]
+    pub async fn ended(&mut self) -> Exit {
+        let ended = tokio::time::timeout(PATIENCE, &mut self.task).await;
+        ended.unwrap_or_else(|_| panic!("it does not end: {:#?}", self.report())).unwrap()
+    }
+
+    /// Kills the process.
+    pub async fn kill(&mut self) {
+        self.task.abort();
+        let _ = (&mut self.task).await;
+    }
+}

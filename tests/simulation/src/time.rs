@@ -1,0 +1,111 @@
+//! Time as an emulator has it.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clouds::retry::Pause;
+
+/// A cloud's emulator, whose time tests move.
+pub trait Emulator: Clone + Send + Sync + 'static {
+    /// The time since its beginning.
+    fn now(&self) -> Duration;
+    /// Lets time pass.
+    fn advance(&self, by: Duration);
+}
+
+impl Emulator for standins::Standin {
+    fn now(&self) -> Duration {
+        self.with(|world| world.now)
+    }
+
+    fn advance(&self, by: Duration) {
+        standins::Standin::advance(self, by);
+    }
+}
+
+impl Emulator for standins::azure::Standin {
+    fn now(&self) -> Duration {
+        self.with(|world| world.now)
+    }
+
+    fn advance(&self, by: Duration) {
+        standins::azure::Standin::advance(self, by);
+    }
+}
+
+/// Time between attempts passes at once, and in the emulator.
+pub struct Moved<E>(pub E);
+
+impl<E: Emulator> Pause for Moved<E> {
+    fn now(&self) -> Duration {
+        self.0.now()
+    }
+
+    fn wait(&self, pause: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        self.0.advance(pause);
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// The emulator's time for a runner. It stands while a call is under way, unless told to pass.
+#[derive(Clone)]
+pub struct Time<E> {
+    emulator: E,
+    passes: Arc<AtomicBool>,
+    endless: Arc<AtomicBool>,
+}
+
+impl<E: Emulator> Time<E> {
+    /// It stands while a call is under way.
+    pub fn new(emulator: E) -> Time<E> {
+        let (passes, endless) = Default::default();
+        Time { emulator, passes, endless }
+    }
+
+    /// The same time for another process.
+    pub fn again(&self) -> Time<E> {
+        Time { passes: Arc::default(), endless: Arc::default(), ..self.clone() }
+    }
+
+    /// Whether it passes while a call is under way.
+    pub fn passes(&self, passes: bool) {
+        self.passes.store(passes, Ordering::Relaxed);
+    }
+
+    /// Whether pauses between attempts never end.
+    pub fn patience_is_endless(&self, endless: bool) {
+        self.endless.store(endless, Ordering::Relaxed);
+    }
+}
+
+impl<E: Emulator> Pause for Time<E> {
+    fn now(&self) -> Duration {
+        self.emulator.now()
+    }
+
+    fn wait(&self, pause: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        if self.endless.load(Ordering::Relaxed) {
+            return Box::pin(std::future::pending());
+        }
+        let emulator = self.emulator.clone();
+        Box::pin(async move {
+            emulator.advance(pause);
+            tokio::task::yield_now().await;
+        })
+    }
+    fn idle(&self, pause: Duration, calls: usize) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let time = self.clone();
+        let then = self.emulator.now() + pause;
+        Box::pin(async move {
+            while calls > 0 && !time.passes.load(Ordering::Relaxed) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            // A test that waits for something sees it before more time passes.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            time.emulator.advance(then.saturating_sub(time.emulator.now()));
+        })
+    }
+}
