@@ -1,5 +1,5 @@
-//! Builds a workspace of XDP programs for the kernel. An error names the command that installs what
-//! is missing.
+//! Builds a workspace of XDP programs for the kernel: the shared part of the build scripts of this
+//! crate and of `tests/xdp`. An error names the command that installs what is missing.
 //!
 //! Rust's compiler makes BPF from the same sources as everything else, but its standard library
 //! brings no core for that target: `-Zbuild-std` makes one, out of rust-src, and RUSTC_BOOTSTRAP

@@ -3,5 +3,5 @@
 mod bpf;
 
 fn main() -> std::process::ExitCode {
-    bpf::main("..", "xdp", &["bench", "floor", "journey", "tables"])
+    bpf::main("..", "xdp", &["journey"])
 }

@@ -162,7 +162,7 @@ fn freed(interface: &str) {
 
 /// Somebody's program on an interface, for as long as this lives.
 fn attach(interface: &str) -> aya::Ebpf {
-    let mut ebpf = EbpfLoader::new().load(ebpf_fallback::FLOOR).unwrap();
+    let mut ebpf = EbpfLoader::new().load(xdp_test_programs::FLOOR).unwrap();
     let program: &mut Xdp = ebpf.program_mut("pass").unwrap().try_into().unwrap();
     program.load().unwrap();
     program.attach(interface, XdpMode::Driver).unwrap();
