@@ -196,8 +196,10 @@ fn the_kernel_takes_them_finds_them_and_chooses_none_by_itself() {
     if std::env::var_os(INSIDE).is_some() {
         return inside_the_namespace();
     }
-    const NAME: &str =
-        "probe_addresses::tests::the_kernel_takes_them_finds_them_and_chooses_none_by_itself";
+    const NAME: &str = concat!(
+        "kernel::probe_addresses::tests::",
+        "the_kernel_takes_them_finds_them_and_chooses_none_by_itself"
+    );
     // It ends with its only process. Of global scope, the address on lo would be chosen.
     let script = "ip link set lo up
         ip addr add 198.18.0.9/32 dev lo scope host
