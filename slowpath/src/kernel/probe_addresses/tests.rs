@@ -162,7 +162,7 @@ fn chosen(to: &str) -> IpAddr {
 
 fn inside_the_namespace() {
     let ours = [addr("198.18.0.1"), addr("fd01::1")];
-    let mut kernel = Keeper::default();
+    let mut kernel = Netlink::default();
     for addr in ours.iter().chain(&ours) {
         kernel.set(*addr, true).unwrap();
     }
@@ -178,7 +178,7 @@ fn inside_the_namespace() {
         (ours.collect::<BTreeSet<IpAddr>>(), theirs.collect::<BTreeSet<String>>())
     };
     // Found by the next process; what others set, on whatever interface, is theirs.
-    let mut kernel = Keeper::default();
+    let mut kernel = Netlink::default();
     let (found, theirs) = there(&kernel.addresses().unwrap());
     assert_eq!(found, ours.into());
     for one in ["198.18.0.9", "10.97.0.1", "fd97::1"] {

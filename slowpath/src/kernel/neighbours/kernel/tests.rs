@@ -15,7 +15,7 @@ fn sh(line: &str) {
 const INSIDE: &str = "WEIR_TEST_INSIDE";
 
 fn inside_the_namespace() {
-    let mut kernel = Netlink::open().unwrap();
+    let mut kernel = LinuxKernel::open().unwrap();
     assert_eq!(kernel.link("nothere").unwrap(), None);
     let link = kernel.link("wsp-a").unwrap().expect("the test made it");
     assert_eq!((link.mac, link.mtu, link.up), ([2, 0, 0, 0, 0, 1], 1500, true));
