@@ -89,7 +89,8 @@ impl Stage {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ebpf-fallback"));
         command.arg("--config").arg(self.folder.join("weir.toml")).args(arguments);
-        command.stdin(Stdio::null());
+        // It runs no other program, such as `ip`.
+        command.stdin(Stdio::null()).env("PATH", "");
         command
     }
 
