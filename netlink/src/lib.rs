@@ -22,7 +22,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
 pub use rtnetlink;
-pub use setting::{ChangeError, Setting, Verb, address};
+pub use setting::{ChangeError, Setting, Verb, address, family};
 
 /// Flags of a change that adds something: what is there already is the error `EEXIST`.
 pub const NEW: u16 = NLM_F_CREATE | NLM_F_EXCL;

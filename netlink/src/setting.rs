@@ -1,7 +1,6 @@
 //! Settings that Weir makes in the kernel's network configuration, with the `ip` command for each:
 //! an error names it, so that an operator can run it.
 
-use std::fmt;
 use std::io;
 use std::net::IpAddr;
 
@@ -10,12 +9,11 @@ use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use rtnetlink::packet_route::address::{
     AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope,
 };
-use rtnetlink::packet_route::link::LinkMessage;
 use rtnetlink::packet_route::route::{
     RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
-use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
+use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 use rtnetlink::{LinkMessageBuilder, LinkUnspec};
 
 use crate::{NEW, Netlink};
@@ -31,63 +29,26 @@ pub enum Verb {
     Delete,
 }
 
-impl fmt::Display for Verb {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Verb::Add => "add",
-            Verb::Replace => "replace",
-            Verb::Delete => "delete",
-        })
-    }
-}
-
-/// An address, a route or a rule.
+/// An address, a route or a rule. The `String` is the name of its interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Setting {
-    /// An address of interface `dev` with the length of its on-link network.
-    Address {
-        /// The address.
-        addr: IpAddr,
-        /// The network's length in bits.
-        len: u8,
-        /// The interface.
-        dev: String,
-    },
+    /// An address with the length of its on-link network.
+    Address(Interface, String),
     /// A default route by a gateway.
-    Gateway {
-        /// The gateway's address.
-        via: IpAddr,
-        /// The interface.
-        dev: String,
-    },
-    /// A default route of one family out of an interface, in a routing table of its own.
-    TableRoute {
-        /// IPv6 or IPv4.
-        v6: bool,
-        /// The table's number.
-        table: u32,
-        /// The interface.
-        dev: String,
-    },
-    /// A rule of one family that routes packets by a table if they have its number as their mark.
-    MarkRule {
-        /// IPv6 or IPv4.
-        v6: bool,
-        /// The table's number, and the mark.
-        table: u32,
-        /// Its place among rules, lowest first.
-        priority: u32,
-    },
+    Gateway(IpAddr, String),
+    /// A default route of one family out of an interface, in the routing table of this number.
+    TableRoute(AddressFamily, u32, String),
+    /// A rule of one family that routes packets by the table of this number if they have it as
+    /// their mark, and its priority among rules.
+    MarkRule(AddressFamily, u32, u32),
 }
 
 /// The kernel refused a change.
 #[derive(Debug, thiserror::Error)]
 #[error("`ip {command}` failed: {source}{}", remedy(.source))]
 pub struct ChangeError {
-    /// The arguments of `ip` for the change.
-    pub command: String,
-    /// What the kernel returned.
-    pub source: io::Error,
+    command: String,
+    source: io::Error,
 }
 
 impl ChangeError {
@@ -105,11 +66,11 @@ impl From<ChangeError> for String {
 
 fn remedy(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => "; run it as root (CAP_NET_ADMIN)",
+        Some(libc::EPERM) => "; run it as root (CAP_NET_ADMIN)",
+        Some(libc::EACCES) => "; enable IPv6 (sysctl net.ipv6.conf.INTERFACE.disable_ipv6=0)",
         Some(libc::ENETUNREACH | libc::EHOSTUNREACH) => {
             "; set a gateway inside the network of one of the interface's addresses"
         }
-        Some(libc::EAFNOSUPPORT) => "; enable the protocol (sysctl net.ipv6.conf.*.disable_ipv6)",
         _ => "",
     }
 }
@@ -117,53 +78,53 @@ fn remedy(error: &io::Error) -> &'static str {
 impl Setting {
     /// The addresses and default routes that the interface `dev` of an arm has.
     pub fn of_arm(arm: &Arm, dev: &str) -> Vec<Setting> {
-        let address = |address: &Interface| {
-            let Interface { addr, len } = *address;
-            Setting::Address { addr, len, dev: dev.to_owned() }
-        };
-        let gateway = |via: &IpAddr| Setting::Gateway { via: *via, dev: dev.to_owned() };
-        let gateways = arm.gateways.iter().map(gateway);
-        arm.addresses.iter().map(address).chain(gateways).collect()
+        let addresses = arm.addresses.iter().map(|addr| Setting::Address(*addr, dev.to_owned()));
+        let gateways = arm.gateways.iter().map(|via| Setting::Gateway(*via, dev.to_owned()));
+        addresses.chain(gateways).collect()
     }
 
     /// The arguments of `ip` that add, replace or delete it.
     pub fn command(&self, verb: Verb) -> String {
-        let family = |v6: &bool| if *v6 { "-6" } else { "-4" };
+        let family = |family| if family == AddressFamily::Inet6 { "-6" } else { "-4" };
+        let (verb, nodad) = match verb {
+            Verb::Add => ("add", " nodad"),
+            Verb::Replace => ("replace", " nodad"),
+            Verb::Delete => ("delete", ""),
+        };
         match self {
-            Setting::Address { addr, len, dev } => {
-                let nodad = if addr.is_ipv6() && verb != Verb::Delete { " nodad" } else { "" };
-                format!("address {verb} {addr}/{len} dev {dev}{nodad}")
+            Setting::Address(addr, dev) => {
+                let nodad = if addr.addr.is_ipv6() { nodad } else { "" };
+                format!("address {verb} {addr} dev {dev}{nodad}")
             }
-            Setting::Gateway { via, dev } => format!("route {verb} default via {via} dev {dev}"),
-            Setting::TableRoute { v6, table, dev } => {
-                format!("{} route {verb} default dev {dev} table {table}", family(v6))
+            Setting::Gateway(via, dev) => format!("route {verb} default via {via} dev {dev}"),
+            Setting::TableRoute(of, table, dev) => {
+                format!("{} route {verb} default dev {dev} table {table}", family(*of))
             }
-            Setting::MarkRule { v6, table, priority } => {
-                let family = family(v6);
+            Setting::MarkRule(of, table, priority) => {
+                let family = family(*of);
                 format!("{family} rule {verb} fwmark {table} lookup {table} priority {priority}")
             }
         }
     }
 
-    /// The setting that a command of [`Setting::command`] deletes.
+    /// The setting that a command of [`Setting::command`] deletes, routes in tables left out.
     pub fn deleted_by(command: &str) -> Option<Setting> {
-        let words: Vec<&str> = command.split_whitespace().collect();
-        let setting = match words[..] {
-            ["address", _, prefix, "dev", dev] => {
+        let words: Vec<&str> = command.split(' ').collect();
+        Some(match words[..] {
+            ["address", "delete", prefix, "dev", dev] => {
                 let (addr, len) = prefix.split_once('/')?;
-                let (addr, len) = (addr.parse().ok()?, len.parse().ok()?);
-                Setting::Address { addr, len, dev: dev.to_owned() }
+                let addr = Interface { addr: addr.parse().ok()?, len: len.parse().ok()? };
+                Setting::Address(addr, dev.to_owned())
             }
-            ["route", _, "default", "via", via, "dev", dev] => {
-                Setting::Gateway { via: via.parse().ok()?, dev: dev.to_owned() }
+            ["route", "delete", "default", "via", via, "dev", dev] => {
+                Setting::Gateway(via.parse().ok()?, dev.to_owned())
             }
-            [family, "rule", _, "fwmark", table, "lookup", _, "priority", priority] => {
-                let (table, priority) = (table.parse().ok()?, priority.parse().ok()?);
-                Setting::MarkRule { v6: family == "-6", table, priority }
+            [family, "rule", "delete", "fwmark", table, "lookup", _, "priority", priority] => {
+                let of = if family == "-6" { AddressFamily::Inet6 } else { AddressFamily::Inet };
+                Setting::MarkRule(of, table.parse().ok()?, priority.parse().ok()?)
             }
             _ => return None,
-        };
-        (setting.command(Verb::Delete) == command).then_some(setting)
+        })
     }
 }
 
@@ -175,9 +136,14 @@ impl Netlink {
             Verb::Replace => NLM_F_CREATE | NLM_F_REPLACE,
             Verb::Delete => 0,
         };
-        let message = self.message(verb, setting);
+        let message = self.message(setting, verb == Verb::Delete);
         let done = message.and_then(|message| self.change(message, flags));
         done.map_err(|source| ChangeError { command: setting.command(verb), source })
+    }
+
+    /// Makes a change that is no [`Setting`], and for which this is the command of `ip`.
+    pub fn ip(&mut self, command: String, message: Message, flags: u16) -> Result<(), ChangeError> {
+        self.change(message, flags).map_err(|source| ChangeError { command, source })
     }
 
     /// Changes an interface, as `ip link set dev DEV WORDS` does.
@@ -188,67 +154,46 @@ impl Netlink {
         change: impl FnOnce(LinkMessageBuilder<LinkUnspec>) -> LinkMessageBuilder<LinkUnspec>,
     ) -> Result<(), ChangeError> {
         let message = change(LinkUnspec::new_with_name(dev)).build();
-        let done = self.change(RouteNetlinkMessage::NewLink(message), 0);
-        done.map_err(|source| ChangeError {
-            command: format!("link set dev {dev} {words}"),
-            source,
-        })
-    }
-
-    /// Makes an interface, as `ip link add WORDS` does.
-    pub fn add_link(&mut self, words: &str, message: LinkMessage) -> Result<(), ChangeError> {
-        let done = self.change(RouteNetlinkMessage::NewLink(message), NEW);
-        done.map_err(|source| ChangeError { command: format!("link add {words}"), source })
+        self.ip(format!("link set dev {dev} {words}"), Message::NewLink(message), 0)
     }
 
     /// Deletes an interface.
     pub fn delete_link(&mut self, dev: &str) -> Result<(), ChangeError> {
         let message = LinkUnspec::new_with_name(dev).build();
-        let done = self.change(RouteNetlinkMessage::DelLink(message), 0);
-        done.map_err(|source| ChangeError { command: format!("link delete dev {dev}"), source })
+        self.ip(format!("link delete dev {dev}"), Message::DelLink(message), 0)
     }
 
-    /// The message of rtnetlink for a change: the one that `ip` sends.
-    fn message(&mut self, verb: Verb, setting: &Setting) -> io::Result<RouteNetlinkMessage> {
-        use RouteNetlinkMessage as M;
-        let deletes = verb == Verb::Delete;
+    /// The message that `ip` sends.
+    fn message(&mut self, setting: &Setting, deletes: bool) -> io::Result<Message> {
         Ok(match setting {
-            Setting::Address { addr, len, dev } => {
+            Setting::Address(Interface { addr, len }, dev) => {
                 let message = address(self.index(dev)?, *addr, *len);
-                if deletes { M::DelAddress(message) } else { M::NewAddress(message) }
+                if deletes { Message::DelAddress(message) } else { Message::NewAddress(message) }
             }
-            Setting::Gateway { via, dev } => {
-                let mut message = default_route(via.is_ipv6(), self.index(dev)?);
+            Setting::Gateway(via, dev) => {
+                let mut message = default_route(family(*via), self.index(dev)?);
+                message.header.table = RouteHeader::RT_TABLE_MAIN;
                 message.attributes.push(RouteAttribute::Gateway((*via).into()));
-                if deletes {
-                    // Whatever its protocol, type and scope are.
-                    message.header.protocol = RouteProtocol::Unspec;
-                    message.header.kind = RouteType::Unspec;
-                    message.header.scope = RouteScope::NoWhere;
-                    M::DelRoute(message)
-                } else {
-                    M::NewRoute(message)
-                }
+                if deletes { Message::DelRoute(message) } else { Message::NewRoute(message) }
             }
-            Setting::TableRoute { v6, table, dev } => {
-                let mut message = default_route(*v6, self.index(dev)?);
-                if !v6 {
+            Setting::TableRoute(of, table, dev) => {
+                let mut message = default_route(*of, self.index(dev)?);
+                if *of == AddressFamily::Inet {
                     message.header.scope = RouteScope::Link;
                 }
-                message.header.table = RouteHeader::RT_TABLE_UNSPEC;
                 message.attributes.push(RouteAttribute::Table(*table));
-                if deletes { M::DelRoute(message) } else { M::NewRoute(message) }
+                if deletes { Message::DelRoute(message) } else { Message::NewRoute(message) }
             }
-            Setting::MarkRule { v6, table, priority } => {
+            Setting::MarkRule(of, table, priority) => {
                 let mut message = RuleMessage::default();
-                message.header.family = family(*v6);
+                message.header.family = *of;
                 message.header.action = RuleAction::ToTable;
                 message.attributes = vec![
                     RuleAttribute::FwMark(*table),
                     RuleAttribute::Table(*table),
                     RuleAttribute::Priority(*priority),
                 ];
-                if deletes { M::DelRule(message) } else { M::NewRule(message) }
+                if deletes { Message::DelRule(message) } else { Message::NewRule(message) }
             }
         })
     }
@@ -259,15 +204,16 @@ impl Netlink {
     }
 }
 
-fn family(v6: bool) -> AddressFamily {
-    if v6 { AddressFamily::Inet6 } else { AddressFamily::Inet }
+/// The family of an address.
+pub fn family(addr: IpAddr) -> AddressFamily {
+    if addr.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
 }
 
 /// An address without duplicate address detection, which would leave an IPv6 address unusable for
 /// a second.
 pub fn address(index: u32, addr: IpAddr, len: u8) -> AddressMessage {
     let mut message = AddressMessage::default();
-    message.header.family = family(addr.is_ipv6());
+    message.header.family = family(addr);
     message.header.prefix_len = len;
     message.header.index = index;
     if addr.is_ipv6() {
@@ -279,11 +225,9 @@ pub fn address(index: u32, addr: IpAddr, len: u8) -> AddressMessage {
     message
 }
 
-/// A default route out of an interface, in the main table.
-fn default_route(v6: bool, index: u32) -> RouteMessage {
+fn default_route(family: AddressFamily, index: u32) -> RouteMessage {
     let mut message = RouteMessage::default();
-    message.header.address_family = family(v6);
-    message.header.table = RouteHeader::RT_TABLE_MAIN;
+    message.header.address_family = family;
     message.header.protocol = RouteProtocol::Boot;
     message.header.kind = RouteType::Unicast;
     message.attributes.push(RouteAttribute::Oif(index));

@@ -7,14 +7,14 @@
 //! mark are routed by it; for those that nobody marks, slowpath adds rules that lead to it.
 
 use config::checked::{Arm, ROUTES, RULES_OF_PROXIES};
-use netlink::rtnetlink::packet_route::RouteNetlinkMessage;
 use netlink::rtnetlink::packet_route::link::{
     AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoVeth, LinkAttribute,
 };
 use netlink::rtnetlink::packet_route::route::RouteProtocol;
 use netlink::rtnetlink::packet_route::rule::RuleAttribute;
+use netlink::rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink::rtnetlink::{LinkUnspec, LinkVeth};
-use netlink::{Netlink, Setting, Verb};
+use netlink::{NEW, Netlink, Setting, Verb};
 
 use super::addresses::Added;
 use super::nic::{Kernel, Nic};
@@ -69,9 +69,9 @@ pub fn open(
         let peer = LinkUnspec::new_with_name(&inner).mtu(mtu).build();
         let veth = LinkVeth::new(outer, &inner).mtu(mtu).address(nic.mac.to_vec());
         let veth = veth.set_info_data(InfoData::Veth(InfoVeth::Peer(peer))).build();
-        let words =
-            format!("{outer} mtu {mtu} address {mac} type veth peer name {inner} mtu {mtu}");
-        added.note(netlink.add_link(&words, veth), &format!("link delete dev {outer}"))?;
+        let ends = format!("{outer} mtu {mtu} address {mac} type veth peer name {inner} mtu {mtu}");
+        let made = netlink.ip(format!("link add {ends}"), RouteNetlinkMessage::NewLink(veth), NEW);
+        added.note(made, &format!("link delete dev {outer}"))?;
     }
     // No neighbours: whoever answers, the next hop's address is written by the programs. And no
     // words of the kernel's own.
@@ -86,11 +86,11 @@ pub fn open(
     // Programs see packets as they are: a checksum that the hardware would finish is a wrong one.
     kernel.send_whole(outer).map_err(|e| format!("{outer}: offloads stay on: {e}"))?;
     let table = ROUTES[n & 1];
-    let families = if has_ipv6(outer) { &[false, true][..] } else { &[false] };
-    for &v6 in families {
-        let route = Setting::TableRoute { v6, table, dev: outer.to_owned() };
+    let families = [AddressFamily::Inet, AddressFamily::Inet6];
+    for family in &families[..1 + usize::from(has_ipv6(outer))] {
+        let route = Setting::TableRoute(*family, table, outer.to_owned());
         kernel.netlink.apply(Verb::Replace, &route)?;
-        added.apply(&mut kernel.netlink, &Setting::MarkRule { v6, table, priority: PRIORITY })?;
+        added.apply(&mut kernel.netlink, &Setting::MarkRule(*family, table, PRIORITY))?;
     }
     find(kernel, &inner)?.ok_or_else(|| format!("{inner} is gone again"))
 }

@@ -11,19 +11,18 @@ const INSIDE: &str = "WEIR_TEST_INSIDE";
 fn settings() -> Vec<Setting> {
     let dev = || "near0".to_owned();
     let address =
-        |addr: &str, len| Setting::Address { addr: addr.parse().unwrap(), len, dev: dev() };
-    let gateway = |via: &str| Setting::Gateway { via: via.parse().unwrap(), dev: dev() };
-    let (table, priority) = (6082, 6081);
+        |addr: &str, len| Setting::Address(Interface { addr: addr.parse().unwrap(), len }, dev());
+    let gateway = |via: &str| Setting::Gateway(via.parse().unwrap(), dev());
     vec![
         address("10.98.0.1", 24),
         address("fd98::1", 64),
         address("127.9.9.9", 32),
         gateway("10.97.0.2"),
         gateway("fd97::2"),
-        Setting::TableRoute { v6: false, table, dev: dev() },
-        Setting::TableRoute { v6: true, table, dev: dev() },
-        Setting::MarkRule { v6: false, table, priority },
-        Setting::MarkRule { v6: true, table, priority },
+        Setting::TableRoute(AddressFamily::Inet, 6082, dev()),
+        Setting::TableRoute(AddressFamily::Inet6, 6082, dev()),
+        Setting::MarkRule(AddressFamily::Inet, 6082, 6081),
+        Setting::MarkRule(AddressFamily::Inet6, 6082, 6081),
     ]
 }
 
@@ -54,7 +53,7 @@ fn inside_the_namespace() {
         ip(&setting.command(Verb::Add));
         assert_eq!(state(), made, "{setting:?}");
         // Rules have no `replace`.
-        if !matches!(setting, Setting::MarkRule { .. }) {
+        if !matches!(setting, Setting::MarkRule(..)) {
             netlink.apply(Verb::Replace, &setting).unwrap();
             assert_eq!(state(), made, "{setting:?}");
         }
@@ -62,12 +61,19 @@ fn inside_the_namespace() {
         assert_eq!(state(), before, "{setting:?}");
     }
 
-    let far = Setting::Gateway { via: "192.0.2.1".parse().unwrap(), dev: "near0".into() };
+    let far = Setting::Gateway("192.0.2.1".parse().unwrap(), "near0".into());
     let error = netlink.apply(Verb::Replace, &far).unwrap_err();
     assert_eq!(
         error.to_string(),
         "`ip route replace default via 192.0.2.1 dev near0` failed: Network is unreachable (os \
          error 101); set a gateway inside the network of one of the interface's addresses"
+    );
+    std::fs::write("/proc/sys/net/ipv6/conf/near0/disable_ipv6", "1").unwrap();
+    let error = netlink.apply(Verb::Add, &settings()[1]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "`ip address add fd98::1/64 dev near0 nodad` failed: Permission denied (os error 13); \
+         enable IPv6 (sysctl net.ipv6.conf.INTERFACE.disable_ipv6=0)"
     );
     let error = netlink.set_link("none0", "up", |link| link.up()).unwrap_err();
     assert_eq!(
@@ -107,7 +113,7 @@ fn each_setting_is_what_ip_makes_of_its_command() {
 fn a_command_that_deletes_a_setting_is_read_again() {
     for setting in settings() {
         let read = Setting::deleted_by(&setting.command(Verb::Delete));
-        let noted = !matches!(setting, Setting::TableRoute { .. });
+        let noted = !matches!(setting, Setting::TableRoute(..));
         assert_eq!(read, noted.then_some(setting));
     }
     assert_eq!(Setting::deleted_by("link delete dev near0"), None);

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 
 use netlink::rtnetlink::MulticastGroup as Group;
 use netlink::rtnetlink::packet_core::{NLM_F_CREATE, NetlinkMessage, NetlinkPayload};
+use netlink::rtnetlink::packet_route::RouteNetlinkMessage;
 use netlink::rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use netlink::rtnetlink::packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
@@ -15,9 +16,8 @@ use netlink::rtnetlink::packet_route::neighbour::{
 use netlink::rtnetlink::packet_route::route::{
     RouteAddress, RouteAttribute, RouteMessage, RouteMetric,
 };
-use netlink::rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink::rtnetlink::sys::{Socket, protocols::NETLINK_ROUTE};
-use netlink::{Netlink, unless};
+use netlink::{Netlink, family, unless};
 
 /// The multicast groups that say something about next hops.
 const GROUPS: [Group; 4] = [Group::Link, Group::Neigh, Group::Ipv4Route, Group::Ipv6Route];
@@ -174,10 +174,6 @@ impl Kernel for LinuxKernel {
         }
         news
     }
-}
-
-fn family(addr: IpAddr) -> AddressFamily {
-    if addr.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
 }
 
 /// Reads what the appliance needs of an Ethernet interface; `None` of any other.
