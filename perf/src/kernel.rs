@@ -1,8 +1,8 @@
 //! The journey in the kernel, asked for many packets at once (BPF_PROG_TEST_RUN).
 //!
 //! A test run hands each packet on as the last run left it, so the packets are written in the
-//! kernel too, each anew and of another flow: program `feed` of `xdp_test_programs::BENCH`, which goes
-//! on to the journey. What it costs by itself is measured in the same run and subtracted.
+//! kernel too, each anew and of another flow: program `feed` of `xdp_test_programs::BENCH`, which
+//! goes on to the journey. What it costs by itself is measured in the same run and subtracted.
 
 mod packets;
 mod setting;

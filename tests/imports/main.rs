@@ -24,8 +24,8 @@ fn read(path: &Path) -> Option<String> {
     std::fs::read_to_string(root().join(path)).ok()
 }
 
-/// The folders of the workspace's crates, and of the programs for the kernel, which are workspaces of
-/// their own.
+/// The folders of the workspace's crates, and of the programs for the kernel, which are workspaces
+/// of their own.
 fn crates() -> Vec<String> {
     let manifest = read(Path::new("Cargo.toml")).expect("the workspace's manifest");
     let list = manifest.lines().find_map(|line| line.strip_prefix("members = ["));
