@@ -17,8 +17,10 @@ while read -r file; do
   esac
   folder=$(dirname "$file")
   until [[ -e $folder/Cargo.toml ]]; do folder=$(dirname "$folder"); done
-  # The programs for the kernel are a workspace of their own, built by their loader.
-  [[ $folder == ebpf-fallback/xdp* ]] && folder=ebpf-fallback
+  # The programs for the kernel are workspaces of their own, built by the crates around them. Those
+  # of the tests are made of the loader's sources too.
+  [[ $folder == ebpf-fallback* ]] && folder=ebpf-fallback crates[xdp-test-programs]=1
+  [[ $folder == tests/xdp* ]] && folder=tests/xdp
   [[ $folder == . || $folder == tests/oracle || $folder == */fuzz ]] && continue
   crates[$(sed -n '/^\[package\]/,/^\[/s/^name = "\(.*\)"$/\1/p' "$folder/Cargo.toml")]=1
 done < <(git diff --name-only "${BASE:-HEAD~1}"; git ls-files --others --exclude-standard)

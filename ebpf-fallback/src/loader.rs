@@ -20,6 +20,7 @@ use std::time::Instant;
 use config::Config;
 use config::checked::Plane;
 use hugepages::{OpenError, Unreadable};
+use netlink::Netlink;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use tables::addresses::Addresses;
 use tables::affinity::Affinities;
@@ -116,8 +117,8 @@ pub fn run(config: &Config) -> Result<(), LoadError> {
     for warning in &config.warnings {
         say(&format!("warning: {warning}"));
     }
-    let kernel = Kernel::open().map_err(LoadError::Kernel)?;
-    let nics = find_nics(config, &kernel)?;
+    let mut kernel = Kernel::open().map_err(LoadError::Kernel)?;
+    let nics = find_nics(config, &mut kernel)?;
     let opened = hugepages::open_region(config, Unreadable::Replace)?;
     opened.notes.iter().for_each(|note| say(note));
     let region = opened.region;
@@ -132,7 +133,7 @@ pub fn run(config: &Config) -> Result<(), LoadError> {
     let stages = place.path().join(format!("{STAGES}{}", claim.epoch()));
     let _ = std::fs::remove_file(&stages);
     let mut program = Program::load_kept(&region, place.path(), claim.epoch(), &stages)?;
-    let inlets = inlets(config, &kernel, &nics, &place)?;
+    let inlets = inlets(config, &mut kernel, &nics, &place)?;
     program.settle(&settled(&nics, &inlets))?;
     for (n, (((name, _), nic), choice)) in config.arms().zip(&nics).zip(&choices).enumerate() {
         choice.notes.iter().for_each(|note| say(note));
@@ -147,15 +148,15 @@ pub fn run(config: &Config) -> Result<(), LoadError> {
             &nic.name,
         );
     }
-    give_addresses(config, &nics, &place)?;
+    give_addresses(config, &mut kernel.netlink, &nics, &place)?;
     let attached: Vec<&Nic> = nics.iter().chain(&inlets).collect();
-    tidy_up(&links, &attached, &place, Some(&stages))?;
+    tidy_up(&links, &attached, &place, &mut kernel.netlink, Some(&stages))?;
     region.set_label(Label::Fastpath, concat!("xdp ", env!("CARGO_PKG_VERSION")));
 
     let mut attending = Attending::join(&region, claim.epoch(), &cpus)
         .ok_or(LoadError::Cpus { cpu: 0, room: 0 })?;
     while !stop.load(Ordering::Relaxed) {
-        attending.turn(&kernel, &nics, Instant::now());
+        attending.turn(&mut kernel, &nics, Instant::now());
         for next_hop in program.wanted()? {
             attending.tell(&Event::NeighbourWanted { next_hop });
         }
@@ -175,9 +176,10 @@ pub fn detach(config: &Config, purge: bool) -> Result<(), LoadError> {
         return Err(LoadError::AtWork { pid });
     }
     let links = Links::new(place.links().unwrap_or_default());
-    Added::new(place.beside("added")).remove(|_| true);
-    inlet::forget_proxies();
-    tidy_up(&links, &[], &place, None)?;
+    let mut netlink = Netlink::default();
+    Added::new(place.beside("added")).remove(&mut netlink, |_| true);
+    inlet::forget_proxies(&mut netlink);
+    tidy_up(&links, &[], &place, &mut netlink, None)?;
     links.remove_folder();
     if purge && place.exists() {
         place.remove()?;
@@ -205,7 +207,7 @@ fn device_error(arm: &'static str, device: &str, what: String) -> LoadError {
 }
 
 /// The arms' interfaces in their order, each in a state in which packets can go through.
-fn find_nics(config: &Config, kernel: &Kernel) -> Result<Vec<Nic>, LoadError> {
+fn find_nics(config: &Config, kernel: &mut Kernel) -> Result<Vec<Nic>, LoadError> {
     let nics = config.arms().map(|(name, arm)| {
         let failed = |what| device_error(name.as_str(), arm.device.as_str(), what);
         let interface = config.kernel_interface(arm);
@@ -242,7 +244,7 @@ fn settled(nics: &[Nic], inlets: &[Nic]) -> ports::Place {
 /// The kernel's ways in, one for each arm.
 fn inlets(
     config: &Config,
-    kernel: &Kernel,
+    kernel: &mut Kernel,
     nics: &[Nic],
     place: &Place,
 ) -> Result<Vec<Nic>, LoadError> {
@@ -257,11 +259,16 @@ fn inlets(
 
 /// Gives the interfaces the arms' addresses. Only once the programs are there: a kernel that has an
 /// address which it shares by NAT resets the connections whose packets nobody takes from it.
-fn give_addresses(config: &Config, nics: &[Nic], place: &Place) -> Result<(), LoadError> {
+fn give_addresses(
+    config: &Config,
+    netlink: &mut Netlink,
+    nics: &[Nic],
+    place: &Place,
+) -> Result<(), LoadError> {
     let added = Added::new(place.beside("added"));
     for ((name, arm), nic) in config.arms().zip(nics) {
         let failed = |what| device_error(name.as_str(), arm.device.as_str(), what);
-        added.add(&nic.name, arm).map_err(failed)?;
+        added.add(netlink, &nic.name, arm).map_err(failed)?;
     }
     Ok(())
 }
@@ -318,12 +325,13 @@ fn tidy_up(
     links: &Links,
     nics: &[&Nic],
     place: &Place,
+    netlink: &mut Netlink,
     stages: Option<&Path>,
 ) -> Result<(), LoadError> {
     for name in links.names() {
         if !nics.iter().any(|nic| nic.name == name) {
             links.remove(&name)?;
-            Added::new(place.beside("added")).remove(|interface| interface == name);
+            Added::new(place.beside("added")).remove(netlink, |interface| interface == name);
             say(&format!("off {name}"));
         }
     }

@@ -89,7 +89,8 @@ impl Stage {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ebpf-fallback"));
         command.arg("--config").arg(self.folder.join("weir.toml")).args(arguments);
-        command.stdin(Stdio::null());
+        // It runs no other program, such as `ip`.
+        command.stdin(Stdio::null()).env("PATH", "");
         command
     }
 
@@ -162,7 +163,7 @@ fn freed(interface: &str) {
 
 /// Somebody's program on an interface, for as long as this lives.
 fn attach(interface: &str) -> aya::Ebpf {
-    let mut ebpf = EbpfLoader::new().load(ebpf_fallback::FLOOR).unwrap();
+    let mut ebpf = EbpfLoader::new().load(xdp_test_programs::FLOOR).unwrap();
     let program: &mut Xdp = ebpf.program_mut("pass").unwrap().try_into().unwrap();
     program.load().unwrap();
     program.attach(interface, XdpMode::Driver).unwrap();

@@ -5,9 +5,9 @@
 //! touches it.
 
 use config::checked::Arm;
+use netlink::{ChangeError, Netlink, Setting, Verb};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::process::Command;
 use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 
 /// Why the exception port of an arm could not be made.
@@ -26,15 +26,13 @@ pub enum TapError {
         /// The kernel's answer.
         source: io::Error,
     },
-    /// `ip` could not set an address or a route.
-    #[error("{arm}: `ip {command}` failed: {answer}")]
+    /// The kernel refused to bring it up, or an address or a route.
+    #[error("{arm}: {source}")]
     Address {
         /// Which arm.
         arm: &'static str,
-        /// The arguments.
-        command: String,
-        /// What it printed.
-        answer: String,
+        /// What was asked, and what the kernel returned.
+        source: ChangeError,
     },
 }
 
@@ -64,18 +62,11 @@ impl Tap {
         // The kernel must not invent IPv6 traffic (router solicitations) on an arm without IPv6.
         let six = if arm.addresses.iter().any(|a| a.addr.is_ipv6()) { "0" } else { "1" };
         let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", arm.tap), six);
-        ip(arm_name, &["link", "set", "dev", &arm.tap, "up"])?;
-        for address in &arm.addresses {
-            let text = format!("{}/{}", address.addr, address.len);
-            let mut words = vec!["address", "replace", &text, "dev", &arm.tap];
-            if address.addr.is_ipv6() {
-                words.push("nodad"); // Duplicate detection would leave it unusable for a second.
-            }
-            ip(arm_name, &words)?;
-        }
-        for gateway in &arm.gateways {
-            let via = gateway.to_string();
-            ip(arm_name, &["route", "replace", "default", "via", &via, "dev", &arm.tap])?;
+        let failed = |source| TapError::Address { arm: arm_name, source };
+        let mut netlink = Netlink::default();
+        netlink.set_link(&arm.tap, "up", |link| link.up()).map_err(failed)?;
+        for setting in Setting::of_arm(arm, &arm.tap) {
+            netlink.apply(Verb::Replace, &setting).map_err(failed)?;
         }
         Ok(Tap { device })
     }
@@ -95,16 +86,4 @@ impl AsFd for Tap {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.device.as_fd()
     }
-}
-
-fn ip(arm: &'static str, words: &[&str]) -> Result<(), TapError> {
-    let failed = |answer: String| TapError::Address { arm, command: words.join(" "), answer };
-    let output = Command::new("ip")
-        .args(words)
-        .output()
-        .map_err(|e| failed(format!("{e} (is iproute2 installed? apt-get install iproute2)")))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
 }

@@ -1,8 +1,8 @@
 //! The journey in the kernel, asked for many packets at once (BPF_PROG_TEST_RUN).
 //!
 //! A test run hands each packet on as the last run left it, so the packets are written in the
-//! kernel too, each anew and of another flow: program `feed` of `ebpf_fallback::BENCH`, which goes
-//! on to the journey. What it costs by itself is measured in the same run and subtracted.
+//! kernel too, each anew and of another flow: program `feed` of `xdp_test_programs::BENCH`, which
+//! goes on to the journey. What it costs by itself is measured in the same run and subtracted.
 
 mod packets;
 mod setting;
@@ -56,7 +56,7 @@ impl Feeder {
     /// # Errors
     /// The kernel's refusal.
     pub fn load() -> Result<Feeder, Failure> {
-        let mut ebpf = EbpfLoader::new().load(ebpf_fallback::BENCH)?;
+        let mut ebpf = EbpfLoader::new().load(xdp_test_programs::BENCH)?;
         let next = ProgramArray::try_from(ebpf.take_map("NEXT").ok_or("no map NEXT")?)?;
         program(&mut ebpf, "feed")?.load()?;
         Ok(Feeder { ebpf, next })
@@ -117,7 +117,7 @@ impl Floor {
     pub fn load(name: &str) -> Result<Floor, Failure> {
         let mut loader = EbpfLoader::new();
         loader.verifier_log_level(VerifierLogLevel::DISABLE);
-        let mut ebpf = loader.load(ebpf_fallback::FLOOR)?;
+        let mut ebpf = loader.load(xdp_test_programs::FLOOR)?;
         program(&mut ebpf, name)?.load()?;
         Ok(Floor(ebpf))
     }

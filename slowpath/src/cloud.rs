@@ -20,6 +20,7 @@ use clouds::failure::CallError;
 use clouds::report::Report;
 use clouds::runner::Runner;
 use config::checked::{AwsMode, Config, VxlanEnd};
+use netlink::Netlink;
 use packet::addr::Addr;
 use tables::counters::{ArmCounter, VerdictCounter as V};
 use tables::flow::Flows;
@@ -28,7 +29,7 @@ use tables::record::{TUNNEL_RETIRED, TunnelKind};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::cloud::followed::Ends;
-use crate::kernel::neighbours::kernel::{Kernel, Netlink};
+use crate::kernel::neighbours::kernel::read_link;
 use crate::live::Live;
 
 /// The lifecycle while it runs.
@@ -169,9 +170,9 @@ impl Appliance for Side {
         let (_, arm) = self.0.config.arms().next()?;
         let interface = self.0.config.kernel_interface(arm);
         // Not from /sys, which shows the network namespace that it was mounted in.
-        let link = Netlink::open().ok()?.link(&interface).ok()??;
+        let link = tokio::task::block_in_place(|| Netlink::default().link(&interface).ok())??;
         let addresses: Vec<IpAddr> = arm.addresses.iter().map(|prefix| prefix.addr).collect();
-        Some(Ingress { mac: link.mac, addresses })
+        Some(Ingress { mac: read_link(&link)?.mac, addresses })
     }
 
     fn hold_back(&self, reasons: Vec<String>) {

@@ -25,7 +25,7 @@ use crate::control::listening;
 use crate::control::report::StoreStatus;
 use crate::control::{self, ControlError};
 use crate::health::checks;
-use crate::kernel::neighbours::kernel::Netlink;
+use crate::kernel::neighbours::kernel::LinuxKernel;
 use crate::kernel::probe_addresses::ProbeAddresses;
 use crate::live::{Live, Shared};
 use crate::plane::region::RegionPlane;
@@ -143,7 +143,7 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     let came_back = region.generation() > 0;
     let plane = RegionPlane::attach(region, &config)?;
     let (store, store_ended) = start_store(&config)?;
-    let kernel = Box::new(Netlink::open().map_err(StartError::Netlink)?);
+    let kernel = Box::new(LinuxKernel::open().map_err(StartError::Netlink)?);
     let shared = Arc::new(Shared::new(config.health.stall_timeout));
     shared.publish_store(StoreStatus::new(config.control.state.as_deref(), &store));
     let files = start_files(&config, file, &shared).map_err(system("starting threads"))?;

@@ -21,13 +21,14 @@ fn read(path: &Path) -> Option<String> {
     std::fs::read_to_string(root().join(path)).ok()
 }
 
-/// The folders of the workspace's crates, and of the kernel's programs, which are built alone.
+/// The folders of the workspace's crates, and of the programs for the kernel, which are workspaces
+/// of their own.
 fn crates() -> Vec<String> {
     let manifest = read(Path::new("Cargo.toml")).expect("the workspace's manifest");
     let list = manifest.lines().find_map(|line| line.strip_prefix("members = ["));
     let list = list.and_then(|list| list.strip_suffix(']')).expect("members in one line");
     let members = list.split(", ").map(|member| member.trim_matches('"').to_owned());
-    members.chain(["ebpf-fallback/xdp".to_owned()]).collect()
+    members.chain(["ebpf-fallback/xdp", "tests/xdp/bpf"].map(str::to_owned)).collect()
 }
 
 /// The root files of a crate's library and programs.

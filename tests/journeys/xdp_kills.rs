@@ -44,7 +44,7 @@ fn settings(plane: Plane) -> Settings {
 fn pass_at(ns: &Netns, interface: &'static str) -> Outcome<Ebpf> {
     let attached = ns.run(move || {
         let attach = || -> Outcome<Ebpf> {
-            let mut ebpf = EbpfLoader::new().load(ebpf_fallback::FLOOR)?;
+            let mut ebpf = EbpfLoader::new().load(xdp_test_programs::FLOOR)?;
             let program: &mut Xdp = ebpf.program_mut("pass").ok_or("no pass")?.try_into()?;
             program.load()?;
             program.attach(interface, XdpMode::Driver)?;

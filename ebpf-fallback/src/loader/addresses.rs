@@ -1,15 +1,15 @@
 //! The arms' addresses and routes: with XDP the NIC itself is the kernel's end of an arm, so that
 //! it has what the TAP of the other plane had.
 //!
-//! What is there already, from DHCP say, stays as it is and stays when we go. What was added is
-//! noted in a file, as the commands that take it off again.
+//! What is there already, from DHCP say, stays as it is and stays when the loader detaches. What
+//! was added is noted in a file, as the arguments of `ip` that delete it.
 
 use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
-use std::process::Command;
 
 use config::checked::Arm;
+use netlink::{ChangeError, Netlink, Setting, Verb};
 
 /// What was added to interfaces.
 pub struct Added {
@@ -22,39 +22,30 @@ impl Added {
         Added { notes }
     }
 
-    /// Gives the interface the arm's addresses and default routes. An error says which command
-    /// failed.
-    pub fn add(&self, interface: &str, arm: &Arm) -> Result<(), String> {
-        ip(&["link", "set", "dev", interface, "up"])?;
-        for address in &arm.addresses {
-            let text = format!("{}/{}", address.addr, address.len);
-            let mut words = vec!["address", "add", &text, "dev", interface];
-            if address.addr.is_ipv6() {
-                words.push("nodad"); // Duplicate detection would leave it unusable for a second.
-            }
-            self.note(ip(&words), &["address", "delete", &text, "dev", interface])?;
-        }
-        for gateway in &arm.gateways {
-            let via = gateway.to_string();
-            let route = ["default", "via", &via, "dev", interface];
-            let [add, delete] =
-                ["add", "delete"].map(|what| [&["route", what], &route[..]].concat());
-            self.note(ip(&add), &delete)?;
-        }
-        Ok(())
+    /// Gives the interface the arm's addresses and default routes. An error names the command of
+    /// `ip` for what failed.
+    pub fn add(&self, netlink: &mut Netlink, interface: &str, arm: &Arm) -> Result<(), String> {
+        netlink.set_link(interface, "up", |link| link.up())?;
+        let settings = Setting::of_arm(arm, interface);
+        settings.iter().try_for_each(|setting| self.apply(netlink, setting))
     }
 
-    /// Takes off what was added to interfaces of these names. What is gone already is no trouble.
-    pub fn remove(&self, of: impl Fn(&str) -> bool) {
+    /// Adds a setting, and notes how to delete it.
+    pub fn apply(&self, netlink: &mut Netlink, setting: &Setting) -> Result<(), String> {
+        self.note(netlink.apply(Verb::Add, setting), &setting.command(Verb::Delete))
+    }
+
+    /// Deletes what was added to interfaces of these names. What is gone already is no error.
+    pub fn remove(&self, netlink: &mut Netlink, of: impl Fn(&str) -> bool) {
         let notes = std::fs::read_to_string(&self.notes).unwrap_or_default();
         let mut kept = String::new();
         for line in notes.lines() {
-            let words: Vec<&str> = line.split_whitespace().collect();
-            match words.last() {
-                Some(interface) if of(interface) => {
-                    let _ = ip(&words);
-                }
-                _ => kept += &format!("{line}\n"),
+            if !line.split(' ').next_back().is_some_and(&of) {
+                kept += &format!("{line}\n");
+            } else if let Some(setting) = Setting::deleted_by(line) {
+                let _ = netlink.apply(Verb::Delete, &setting);
+            } else if let Some(interface) = line.strip_prefix("link delete dev ") {
+                let _ = netlink.delete_link(interface);
             }
         }
         let _ = match kept.as_str() {
@@ -63,28 +54,14 @@ impl Added {
         };
     }
 
-    /// Notes how to take off what was added; what had been there stays when we go.
-    pub fn note(&self, added: Result<(), String>, delete: &[&str]) -> Result<(), String> {
+    /// Notes the command that deletes what was added. What had been there stays, and is not noted.
+    pub fn note(&self, added: Result<(), ChangeError>, delete: &str) -> Result<(), String> {
         match added {
-            Err(said) if said.contains("File exists") || said.contains("already assigned") => {
-                return Ok(());
-            }
+            Err(error) if error.is_there_already() => return Ok(()),
             other => other?,
         }
         let open = File::options().create(true).append(true).open(&self.notes);
-        let noted = open.and_then(|mut notes| writeln!(notes, "{}", delete.join(" ")));
+        let noted = open.and_then(|mut notes| writeln!(notes, "{delete}"));
         noted.map_err(|e| format!("{}: {e}", self.notes.display()))
     }
-}
-
-/// Runs `ip`; an error says which command failed, and what it said.
-pub fn ip(words: &[&str]) -> Result<(), String> {
-    let failed = |said: &str| format!("`ip {}` failed: {said}", words.join(" "));
-    let output = Command::new("ip").args(words).output();
-    let output = output
-        .map_err(|e| failed(&format!("{e} (is iproute2 installed? apt-get install iproute2)")))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(failed(String::from_utf8_lossy(&output.stderr).trim()))
 }

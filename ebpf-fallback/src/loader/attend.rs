@@ -84,7 +84,7 @@ impl<'r> Attending<'r> {
     }
 
     /// Once around.
-    pub fn turn(&mut self, kernel: &Kernel, nics: &[Nic], now: Instant) {
+    pub fn turn(&mut self, kernel: &mut Kernel, nics: &[Nic], now: Instant) {
         let generation = self.region.generation();
         for line in &mut self.lines {
             line.turn(self.region, generation, &self.page);

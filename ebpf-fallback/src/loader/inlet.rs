@@ -7,12 +7,20 @@
 //! mark are routed by it; for those that nobody marks, slowpath adds rules that lead to it.
 
 use config::checked::{Arm, ROUTES, RULES_OF_PROXIES};
+use netlink::rtnetlink::packet_route::link::{
+    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoVeth, LinkAttribute,
+};
+use netlink::rtnetlink::packet_route::route::RouteProtocol;
+use netlink::rtnetlink::packet_route::rule::RuleAttribute;
+use netlink::rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
+use netlink::rtnetlink::{LinkUnspec, LinkVeth};
+use netlink::{NEW, Netlink, Setting, Verb};
 
-use super::addresses::{Added, ip};
+use super::addresses::Added;
 use super::nic::{Kernel, Nic};
 
 /// The rules' place among others: before those of the system (32,766 is its main table's).
-const PRIORITY: &str = "6081";
+const PRIORITY: u32 = 6081;
 
 /// The longest name of an interface, bytes.
 const NAME: usize = 15;
@@ -34,16 +42,19 @@ fn has_ipv6(interface: &str) -> bool {
 }
 
 /// Makes the pair of an arm, or finds it as an earlier start left it; gives the end for the
-/// program. An error says which command failed, or whose interface is in the way.
-pub fn open(kernel: &Kernel, n: usize, arm: &Arm, nic: &Nic, added: &Added) -> Result<Nic, String> {
+/// program. An error names the command of `ip` for what failed, or whose interface is in the way.
+pub fn open(
+    kernel: &mut Kernel,
+    n: usize,
+    arm: &Arm,
+    nic: &Nic,
+    added: &Added,
+) -> Result<Nic, String> {
     let (outer, inner) = (arm.tap.as_str(), inner_end(&arm.tap));
-    let find = |name: &str| {
-        let found = kernel.nic(name);
-        found.map_err(|e| format!("can't ask the kernel for {name}: {e}"))
-    };
-    let pair = (find(outer)?, find(&inner)?);
+    let pair = (find(kernel, outer)?, find(kernel, &inner)?);
+    let netlink = &mut kernel.netlink;
     match &pair {
-        (Some(tap), None) if tap.driver == "tun" => ip(&["link", "delete", "dev", outer])?,
+        (Some(tap), None) if tap.driver == "tun" => netlink.delete_link(outer)?,
         (Some(other), None) => {
             return Err(format!(
                 "{outer} is somebody else's interface ({}): the kernel's probes have no way into \
@@ -54,35 +65,47 @@ pub fn open(kernel: &Kernel, n: usize, arm: &Arm, nic: &Nic, added: &Added) -> R
         _ => {}
     }
     if !matches!(pair, (Some(_), Some(_))) {
-        let (mtu, mac) = (nic.mtu.to_string(), nic.mac_text());
-        let ends = ["type", "veth", "peer", "name", &inner, "mtu", &mtu];
-        let make = [&["link", "add", outer, "mtu", &mtu, "address", &mac], &ends[..]].concat();
-        added.note(ip(&make), &["link", "delete", "dev", outer])?;
+        let (mtu, mac) = (nic.mtu, nic.mac_text());
+        let peer = LinkUnspec::new_with_name(&inner).mtu(mtu).build();
+        let veth = LinkVeth::new(outer, &inner).mtu(mtu).address(nic.mac.to_vec());
+        let veth = veth.set_info_data(InfoData::Veth(InfoVeth::Peer(peer))).build();
+        let ends = format!("{outer} mtu {mtu} address {mac} type veth peer name {inner} mtu {mtu}");
+        let made = netlink.ip(format!("link add {ends}"), RouteNetlinkMessage::NewLink(veth), NEW);
+        added.note(made, &format!("link delete dev {outer}"))?;
     }
     // No neighbours: whoever answers, the next hop's address is written by the programs. And no
     // words of the kernel's own.
     for end in [outer, inner.as_str()] {
-        ip(&["link", "set", "dev", end, "arp", "off", "multicast", "off", "addrgenmode", "none"])?;
-        ip(&["link", "set", "dev", end, "up"])?;
+        let no_addresses = vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)];
+        let no_addresses = LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(no_addresses)]);
+        netlink.set_link(end, "arp off multicast off addrgenmode none", |link| {
+            link.arp(false).multicast(false).append_extra_attribute(no_addresses)
+        })?;
+        netlink.set_link(end, "up", |link| link.up())?;
     }
     // Programs see packets as they are: a checksum that the hardware would finish is a wrong one.
     kernel.send_whole(outer).map_err(|e| format!("{outer}: offloads stay on: {e}"))?;
-    let table = ROUTES[n & 1].to_string();
-    let families = if has_ipv6(outer) { &["-4", "-6"][..] } else { &["-4"] };
-    for &family in families {
-        ip(&[family, "route", "replace", "default", "dev", outer, "table", &table])?;
-        let rule = ["fwmark", &table, "lookup", &table, "priority", PRIORITY];
-        let [add, delete] =
-            ["add", "delete"].map(|what| [&[family, "rule", what], &rule[..]].concat());
-        added.note(ip(&add), &delete)?;
+    let table = ROUTES[n & 1];
+    let families = [AddressFamily::Inet, AddressFamily::Inet6];
+    for family in &families[..1 + usize::from(has_ipv6(outer))] {
+        let route = Setting::TableRoute(*family, table, outer.to_owned());
+        kernel.netlink.apply(Verb::Replace, &route)?;
+        added.apply(&mut kernel.netlink, &Setting::MarkRule(*family, table, PRIORITY))?;
     }
-    find(&inner)?.ok_or_else(|| format!("{inner} is gone again"))
+    find(kernel, &inner)?.ok_or_else(|| format!("{inner} is gone again"))
 }
 
-/// Takes off the rules by which slowpath has proxies' answers come in here.
-pub fn forget_proxies() {
-    for family in ["-4", "-6"] {
-        // None there is no trouble.
-        let _ = ip(&[family, "rule", "flush", "protocol", &RULES_OF_PROXIES.to_string()]);
+fn find(kernel: &mut Kernel, name: &str) -> Result<Option<Nic>, String> {
+    kernel.nic(name).map_err(|e| format!("can't ask the kernel for {name}: {e}"))
+}
+
+/// Deletes the rules by which slowpath has proxies' answers come in here.
+pub fn forget_proxies(netlink: &mut Netlink) {
+    let ours = RuleAttribute::Protocol(RouteProtocol::from(RULES_OF_PROXIES));
+    for rule in netlink.rules().unwrap_or_default() {
+        if rule.attributes.contains(&ours) {
+            // One that is gone already is no error.
+            let _ = netlink.change(RouteNetlinkMessage::DelRule(rule), 0);
+        }
     }
 }

@@ -4,12 +4,10 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use netlink_packet_core::{NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::link::{
+use netlink::Netlink;
+use netlink::rtnetlink::packet_route::link::{
     LinkAttribute, LinkFlags, LinkMessage, LinkXdp, State, XdpAttached,
 };
-use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
 /// Where in the kernel a program runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,16 +85,14 @@ impl Nic {
 
 /// Asks about interfaces.
 pub struct Kernel {
-    links: Socket,
+    /// Interfaces, addresses, routes and rules.
+    pub netlink: Netlink,
     controls: OwnedFd,
 }
 
 impl Kernel {
-    /// Opens both sockets.
+    /// Opens the socket for ethtool's ioctl.
     pub fn open() -> io::Result<Kernel> {
-        let mut links = Socket::new(NETLINK_ROUTE)?;
-        links.bind_auto()?;
-        links.connect(&SocketAddr::new(0, 0))?;
         // SAFETY: no pointers; the descriptor is ours from here on.
         #[expect(unsafe_code, reason = "a socket for ioctls")]
         let controls = unsafe {
@@ -106,14 +102,12 @@ impl Kernel {
             }
             OwnedFd::from_raw_fd(fd)
         };
-        Ok(Kernel { links, controls })
+        Ok(Kernel { netlink: Netlink::default(), controls })
     }
 
     /// The interface of that name, or none.
-    pub fn nic(&self, name: &str) -> io::Result<Option<Nic>> {
-        let mut asked = LinkMessage::default();
-        asked.attributes.push(LinkAttribute::IfName(name.to_owned()));
-        let Some(link) = self.link(asked)? else { return Ok(None) };
+    pub fn nic(&mut self, name: &str) -> io::Result<Option<Nic>> {
+        let Some(link) = self.netlink.link(name)? else { return Ok(None) };
         let mut nic = read(&link, name);
         nic.driver = self.driver(name).unwrap_or_default();
         nic.channels = self.channels(name);
@@ -128,13 +122,12 @@ impl Kernel {
     }
 
     /// Whether frames can be sent by the interface of that number.
-    pub fn is_running(&self, index: u32) -> bool {
-        let mut asked = LinkMessage::default();
-        asked.header.index = index;
-        self.link(asked).is_ok_and(|link| link.is_some_and(|link| read(&link, "").running))
+    pub fn is_running(&mut self, index: u32) -> bool {
+        let link = self.netlink.link_at(index);
+        link.is_ok_and(|link| link.is_some_and(|link| read(&link, "").running))
     }
 
-    fn peer(&self, link: &LinkMessage) -> io::Result<Peer> {
+    fn peer(&mut self, link: &LinkMessage) -> io::Result<Peer> {
         let elsewhere = |a: &LinkAttribute| matches!(a, LinkAttribute::LinkNetNsId(_));
         let index = link.attributes.iter().find_map(|attribute| match attribute {
             LinkAttribute::Link(index) => Some(*index),
@@ -143,32 +136,8 @@ impl Kernel {
         let (Some(index), false) = (index, link.attributes.iter().any(elsewhere)) else {
             return Ok(Peer::Elsewhere);
         };
-        let mut asked = LinkMessage::default();
-        asked.header.index = index;
-        let peer = self.link(asked)?;
+        let peer = self.netlink.link_at(index)?;
         Ok(peer.map_or(Peer::Elsewhere, |peer| Peer::Here(read(&peer, "").attached.is_some())))
-    }
-
-    fn link(&self, asked: LinkMessage) -> io::Result<Option<LinkMessage>> {
-        let mut header = NetlinkHeader::default();
-        header.flags = NLM_F_REQUEST;
-        let payload = NetlinkPayload::from(RouteNetlinkMessage::GetLink(asked));
-        let mut request = NetlinkMessage::new(header, payload);
-        request.finalize();
-        let mut bytes = vec![0; request.buffer_len()];
-        request.serialize(&mut bytes);
-        self.links.send(&bytes, 0)?;
-        let (datagram, _) = self.links.recv_from_full()?;
-        let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&datagram)
-            .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()))?;
-        match answer.payload {
-            NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => Ok(Some(link)),
-            NetlinkPayload::Error(error) => match error.to_io() {
-                gone if gone.raw_os_error() == Some(libc::ENODEV) => Ok(None),
-                other => Err(other),
-            },
-            _ => Err(io::ErrorKind::InvalidData.into()),
-        }
     }
 
     fn driver(&self, name: &str) -> Option<String> {

@@ -12,13 +12,12 @@ use std::time::{Duration, Instant};
 
 use config::checked::Config;
 use health::plan::tunnel_source;
-use netlink_packet_route::address::{
-    AddressAttribute, AddressFlags, AddressMessage, AddressScope, CacheInfo,
+use netlink::rtnetlink::packet_route::RouteNetlinkMessage;
+use netlink::rtnetlink::packet_route::address::{
+    AddressAttribute, AddressMessage, AddressScope, CacheInfo,
 };
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netlink::{NEW, Netlink, address, unless};
 use state::tables::Tables;
-
-use crate::kernel::neighbours::kernel::Keeper;
 
 /// Whose the addresses are: their `proto`, as `ip address` shows it. The kernel's own numbers are
 /// below 4; the routing rules that we keep have this one as well.
@@ -64,7 +63,7 @@ pub struct ProbeAddresses {
 impl ProbeAddresses {
     /// Begins over the machine's kernel.
     pub fn new(config: &Config) -> ProbeAddresses {
-        ProbeAddresses::over(config, Box::new(Keeper::default()))
+        ProbeAddresses::over(config, Box::new(Netlink::default()))
     }
 
     fn over(config: &Config, kernel: Box<dyn Addresses + Send>) -> ProbeAddresses {
@@ -128,48 +127,30 @@ impl ProbeAddresses {
     }
 }
 
-impl Addresses for Keeper {
+impl Addresses for Netlink {
     fn addresses(&mut self) -> io::Result<Vec<Address>> {
-        let message = RouteNetlinkMessage::GetAddress(AddressMessage::default());
-        let answers = self.all(message)?;
-        let address = |answer: &RouteNetlinkMessage| match answer {
-            RouteNetlinkMessage::NewAddress(message) => read(message),
-            _ => None,
-        };
-        Ok(answers.iter().filter_map(address).collect())
+        let there = self.all(|kernel| kernel.address().get().execute())?;
+        Ok(there.iter().filter_map(read).collect())
     }
 
     fn set(&mut self, addr: IpAddr, there: bool) -> io::Result<()> {
-        match there {
-            true => self.add(RouteNetlinkMessage::NewAddress(message(addr))),
-            false => {
-                self.remove(RouteNetlinkMessage::DelAddress(message(addr)), libc::EADDRNOTAVAIL)
-            }
-        }
+        let (message, flags, done) = match there {
+            true => (RouteNetlinkMessage::NewAddress(message(addr)), NEW, libc::EEXIST),
+            false => (RouteNetlinkMessage::DelAddress(message(addr)), 0, libc::EADDRNOTAVAIL),
+        };
+        unless(self.change(message, flags), &[done]).map(drop)
     }
 }
 
-/// Its scope (IPv4), and that its preferred time is over (IPv6), keep the kernel from choosing it
-/// for sockets that name no source.
+/// The message for one of ours. Its scope (IPv4), and that its preferred time is over (IPv6), keep
+/// the kernel from choosing it for sockets that name no source.
 fn message(addr: IpAddr) -> AddressMessage {
-    let mut message = AddressMessage::default();
-    let (family, len) = match addr {
-        IpAddr::V4(_) => (AddressFamily::Inet, 32),
-        IpAddr::V6(_) => (AddressFamily::Inet6, 128),
-    };
-    message.header.family = family;
-    message.header.prefix_len = len;
+    let mut message = address(LO, addr, if addr.is_ipv4() { 32 } else { 128 });
     message.header.scope = AddressScope::Host;
-    message.header.index = LO;
     let mut lifetime = CacheInfo::default();
     lifetime.ifa_valid = u32::MAX;
-    message.attributes = vec![
-        AddressAttribute::Local(addr),
-        AddressAttribute::Address(addr),
-        AddressAttribute::Flags(AddressFlags::Nodad),
-        AddressAttribute::CacheInfo(lifetime),
-        AddressAttribute::Protocol(MARK.into()),
-    ];
+    message.attributes.push(AddressAttribute::CacheInfo(lifetime));
+    message.attributes.push(AddressAttribute::Protocol(MARK.into()));
     message
 }
 

@@ -15,12 +15,13 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use config::checked::{Config, Plane, ROUTES, RULES_OF_PROXIES};
-use netlink_packet_route::route::RouteProtocol;
-use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage, RulePortRange};
-use netlink_packet_route::{AddressFamily, IpProtocol, RouteNetlinkMessage};
+use netlink::rtnetlink::packet_route::route::RouteProtocol;
+use netlink::rtnetlink::packet_route::rule::{
+    RuleAction, RuleAttribute, RuleMessage, RulePortRange,
+};
+use netlink::rtnetlink::packet_route::{AddressFamily, IpProtocol, RouteNetlinkMessage};
+use netlink::{NEW, Netlink, unless};
 use state::tables::Tables;
-
-use crate::kernel::neighbours::kernel::Keeper;
 
 /// Their place among rules: before those of the system (32,766 is its main table's).
 const PRIORITY: u32 = 6082;
@@ -67,7 +68,7 @@ pub struct ProxyRules {
 impl ProxyRules {
     /// None where the plane needs none.
     pub fn new(config: &Config) -> Option<ProxyRules> {
-        let kernel = || Box::new(Keeper::default());
+        let kernel = || Box::new(Netlink::default());
         (config.plane == Plane::Xdp).then(|| ProxyRules::over(config, kernel()))
     }
 
@@ -156,22 +157,17 @@ fn is_strict(interface: &str) -> bool {
     setting("all").max(setting(interface)) == Some(1)
 }
 
-impl Rules for Keeper {
+impl Rules for Netlink {
     fn rules(&mut self) -> io::Result<Vec<Rule>> {
-        let message = RouteNetlinkMessage::GetRule(RuleMessage::default());
-        let answers = self.all(message)?;
-        let rule = |answer: &RouteNetlinkMessage| match answer {
-            RouteNetlinkMessage::NewRule(message) => read(message),
-            _ => None,
-        };
-        Ok(answers.iter().filter_map(rule).collect())
+        Ok(Netlink::rules(self)?.iter().filter_map(read).collect())
     }
 
     fn set(&mut self, rule: &Rule, there: bool) -> io::Result<()> {
-        match there {
-            true => self.add(RouteNetlinkMessage::NewRule(message(rule))),
-            false => self.remove(RouteNetlinkMessage::DelRule(message(rule)), libc::ENOENT),
-        }
+        let (message, flags, done) = match there {
+            true => (RouteNetlinkMessage::NewRule(message(rule)), NEW, libc::EEXIST),
+            false => (RouteNetlinkMessage::DelRule(message(rule)), 0, libc::ENOENT),
+        };
+        unless(self.change(message, flags), &[done]).map(drop)
     }
 }
 

@@ -1,26 +1,26 @@
-//! What Weir asks the kernel over rtnetlink: a link, a route, its neighbours, and to probe one.
+//! Next hops in the kernel: a link, a route, its neighbors, and how to probe one.
 //!
-//! The kernel answers a request before `send` returns, so the sockets are non-blocking and nothing
-//! here ever waits: an answer that isn't there is an error.
+//! Requests go through the crate `netlink`. Notifications come by a socket of their own, which is
+//! non-blocking: the control loop reads it in each iteration, without a runtime in between.
 
 use std::io;
 use std::net::IpAddr;
 
-use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
-    NetlinkPayload,
-};
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
-use netlink_packet_route::neighbour::{
+use netlink::rtnetlink::MulticastGroup as Group;
+use netlink::rtnetlink::packet_core::{NLM_F_CREATE, NetlinkMessage, NetlinkPayload};
+use netlink::rtnetlink::packet_route::RouteNetlinkMessage;
+use netlink::rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink::rtnetlink::packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
-use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteMetric};
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
-use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+use netlink::rtnetlink::packet_route::route::{
+    RouteAddress, RouteAttribute, RouteMessage, RouteMetric,
+};
+use netlink::rtnetlink::sys::{Socket, protocols::NETLINK_ROUTE};
+use netlink::{Netlink, family, unless};
 
-/// The multicast groups that say something about next hops (linux/rtnetlink.h `RTNLGRP_*`).
-const GROUPS: [u32; 4] =
-    [1 /* LINK */, 3 /* NEIGH */, 7 /* IPV4_ROUTE */, 11 /* IPV6_ROUTE */];
+/// The multicast groups that say something about next hops.
+const GROUPS: [Group; 4] = [Group::Link, Group::Neigh, Group::Ipv4Route, Group::Ipv6Route];
 
 /// How many datagrams one look at the news takes at most; the rest waits for the next look.
 const NEWS_AT_ONCE: usize = 256;
@@ -84,76 +84,21 @@ pub trait Kernel {
 }
 
 /// The real one.
-pub struct Netlink {
-    asker: Asker,
-    heard: Socket,
+pub struct LinuxKernel {
+    netlink: Netlink,
+    notifications: Socket,
 }
 
-/// Asks the kernel, one request after the other.
-pub struct Asker {
-    ask: Socket,
-    sequence: u32,
-}
-
-impl Netlink {
-    /// Opens both sockets: one to ask, one to be told.
-    pub fn open() -> io::Result<Netlink> {
-        let mut heard = Socket::new(NETLINK_ROUTE)?;
-        heard.bind_auto()?;
-        heard.set_non_blocking(true)?;
+impl LinuxKernel {
+    /// Opens the socket for notifications; that for requests is opened by the first.
+    pub fn open() -> io::Result<LinuxKernel> {
+        let mut notifications = Socket::new(NETLINK_ROUTE)?;
+        notifications.bind_auto()?;
+        notifications.set_non_blocking(true)?;
         for group in GROUPS {
-            heard.add_membership(group)?;
+            notifications.add_membership(group as u32)?;
         }
-        Ok(Netlink { asker: Asker::open()?, heard })
-    }
-}
-
-impl Asker {
-    /// Opens a socket to ask by.
-    pub fn open() -> io::Result<Asker> {
-        let mut ask = Socket::new(NETLINK_ROUTE)?;
-        ask.bind_auto()?;
-        ask.connect(&SocketAddr::new(0, 0))?;
-        ask.set_non_blocking(true)?;
-        Ok(Asker { ask, sequence: 0 })
-    }
-
-    /// Sends one request and returns all answers to it.
-    pub(crate) fn request(
-        &mut self,
-        message: RouteNetlinkMessage,
-        flags: u16,
-    ) -> io::Result<Vec<RouteNetlinkMessage>> {
-        self.sequence = self.sequence.wrapping_add(1);
-        let mut header = NetlinkHeader::default();
-        header.flags = NLM_F_REQUEST | flags;
-        header.sequence_number = self.sequence;
-        let mut request = NetlinkMessage::new(header, NetlinkPayload::from(message));
-        request.finalize();
-        let mut bytes = vec![0; request.buffer_len()];
-        request.serialize(&mut bytes);
-        self.ask.send(&bytes, 0)?;
-
-        let mut answers = Vec::new();
-        loop {
-            let (datagram, _) = self.ask.recv_from_full()?;
-            for answer in messages(&datagram) {
-                if answer.header.sequence_number != self.sequence {
-                    continue; // a late answer to a request that was given up
-                }
-                let part = answer.header.flags & netlink_packet_core::NLM_F_MULTIPART != 0;
-                match answer.payload {
-                    NetlinkPayload::Done(_) => return Ok(answers),
-                    NetlinkPayload::Error(error) if error.code.is_none() => return Ok(answers),
-                    NetlinkPayload::Error(error) => return Err(error.to_io()),
-                    NetlinkPayload::InnerMessage(inner) => answers.push(inner),
-                    _ => {}
-                }
-                if !part && flags & NLM_F_ACK == 0 {
-                    return Ok(answers);
-                }
-            }
-        }
+        Ok(LinuxKernel { netlink: Netlink::default(), notifications })
     }
 }
 
@@ -171,57 +116,9 @@ fn messages(mut bytes: &[u8]) -> Vec<NetlinkMessage<RouteNetlinkMessage>> {
     found
 }
 
-fn none_if(result: io::Result<Vec<RouteNetlinkMessage>>, codes: &[i32]) -> Answers {
-    match result {
-        Err(e) if e.raw_os_error().is_some_and(|code| codes.contains(&code)) => Ok(Vec::new()),
-        other => other,
-    }
-}
-
-/// What the kernel says to a request.
-pub(crate) type Answers = io::Result<Vec<RouteNetlinkMessage>>;
-
-/// What keeps things in the kernel as they are wanted, asked for the first time when there is
-/// something to ask.
-#[derive(Default)]
-pub(crate) struct Keeper(Option<Asker>);
-
-impl Keeper {
-    /// All that there is of a kind.
-    pub(crate) fn all(&mut self, of: RouteNetlinkMessage) -> Answers {
-        self.request(of, NLM_F_DUMP)
-    }
-
-    /// Makes a thing; no harm if somebody was faster.
-    pub(crate) fn add(&mut self, new: RouteNetlinkMessage) -> io::Result<()> {
-        let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
-        none_if(self.request(new, flags), &[libc::EEXIST]).map(drop)
-    }
-
-    /// Takes a thing off; no harm if somebody was faster, which the kernel tells as `gone`.
-    pub(crate) fn remove(&mut self, old: RouteNetlinkMessage, gone: i32) -> io::Result<()> {
-        none_if(self.request(old, NLM_F_ACK), &[gone]).map(drop)
-    }
-
-    fn request(&mut self, message: RouteNetlinkMessage, flags: u16) -> Answers {
-        let asker = match &mut self.0 {
-            Some(asker) => asker,
-            none => none.insert(Asker::open()?),
-        };
-        asker.request(message, flags)
-    }
-}
-
-impl Kernel for Netlink {
+impl Kernel for LinuxKernel {
     fn link(&mut self, name: &str) -> io::Result<Option<Link>> {
-        let mut message = LinkMessage::default();
-        message.attributes.push(LinkAttribute::IfName(name.to_owned()));
-        let request = self.asker.request(RouteNetlinkMessage::GetLink(message), 0);
-        let answers = none_if(request, &[libc::ENODEV])?;
-        Ok(answers.iter().find_map(|answer| match answer {
-            RouteNetlinkMessage::NewLink(link) => read_link(link),
-            _ => None,
-        }))
+        Ok(self.netlink.link(name)?.as_ref().and_then(read_link))
     }
 
     fn route(&mut self, index: u32, to: IpAddr) -> io::Result<Option<Route>> {
@@ -230,26 +127,20 @@ impl Kernel for Netlink {
         message.header.destination_prefix_length = if to.is_ipv4() { 32 } else { 128 };
         message.attributes.push(RouteAttribute::Destination(to.into()));
         message.attributes.push(RouteAttribute::Oif(index));
-        let request = self.asker.request(RouteNetlinkMessage::GetRoute(message), 0);
+        let routes = self.netlink.all(|kernel| kernel.route().get(message).execute());
         let nowhere = [libc::ENETUNREACH, libc::EHOSTUNREACH, libc::EACCES, libc::EINVAL];
-        let answers = none_if(request, &nowhere)?;
-        Ok(answers.iter().find_map(|answer| match answer {
-            RouteNetlinkMessage::NewRoute(route) => Some(read_route(route, to)),
-            _ => None,
-        }))
+        let routes = unless(routes, &nowhere)?.unwrap_or_default();
+        Ok(routes.first().map(|route| read_route(route, to)))
     }
 
     fn neighbours(&mut self, index: u32) -> io::Result<Vec<Neighbour>> {
-        let mut message = NeighbourMessage::default();
-        message.attributes.push(NeighbourAttribute::IfIndex(index));
-        let answers = self.asker.request(RouteNetlinkMessage::GetNeighbour(message), NLM_F_DUMP)?;
-        let of_link = |answer: &RouteNetlinkMessage| match answer {
-            RouteNetlinkMessage::NewNeighbour(entry) if entry.header.ifindex == index => {
-                read_neighbour(entry)
-            }
-            _ => None,
-        };
-        Ok(answers.iter().filter_map(of_link).collect())
+        let known = self.netlink.all(|kernel| {
+            let mut request = kernel.neighbours().get();
+            request.message_mut().attributes.push(NeighbourAttribute::IfIndex(index));
+            request.execute()
+        })?;
+        let of_link = known.iter().filter(|neighbor| neighbor.header.ifindex == index);
+        Ok(of_link.filter_map(read_neighbour).collect())
     }
 
     fn probe(&mut self, index: u32, addr: IpAddr) -> io::Result<()> {
@@ -257,19 +148,14 @@ impl Kernel for Netlink {
         message.header.family = family(addr);
         message.header.ifindex = index;
         message.header.flags = NeighbourFlags::Use;
-        let addr = match addr {
-            IpAddr::V4(v4) => NeighbourAddress::Inet(v4),
-            IpAddr::V6(v6) => NeighbourAddress::Inet6(v6),
-        };
-        message.attributes.push(NeighbourAttribute::Destination(addr));
-        let flags = NLM_F_CREATE | NLM_F_ACK;
-        self.asker.request(RouteNetlinkMessage::NewNeighbour(message), flags).map(drop)
+        message.attributes.push(NeighbourAttribute::Destination(addr.into()));
+        self.netlink.change(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE)
     }
 
     fn news(&mut self) -> Vec<News> {
         let mut news = Vec::new();
         for _ in 0..NEWS_AT_ONCE {
-            match self.heard.recv_from_full() {
+            match self.notifications.recv_from_full() {
                 Ok((datagram, _)) => {
                     news.extend(messages(&datagram).iter().map(|m| match &m.payload {
                         NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewNeighbour(entry)) => {
@@ -290,11 +176,8 @@ impl Kernel for Netlink {
     }
 }
 
-fn family(addr: IpAddr) -> AddressFamily {
-    if addr.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
-}
-
-fn read_link(message: &LinkMessage) -> Option<Link> {
+/// Reads what the appliance needs of an Ethernet interface; `None` of any other.
+pub fn read_link(message: &LinkMessage) -> Option<Link> {
     let mac = message.attributes.iter().find_map(|a| match a {
         LinkAttribute::Address(bytes) => <[u8; 6]>::try_from(bytes.as_slice()).ok(),
         _ => None,

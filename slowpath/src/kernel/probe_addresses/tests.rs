@@ -162,7 +162,7 @@ fn chosen(to: &str) -> IpAddr {
 
 fn inside_the_namespace() {
     let ours = [addr("198.18.0.1"), addr("fd01::1")];
-    let mut kernel = Keeper::default();
+    let mut kernel = Netlink::default();
     for addr in ours.iter().chain(&ours) {
         kernel.set(*addr, true).unwrap();
     }
@@ -178,7 +178,7 @@ fn inside_the_namespace() {
         (ours.collect::<BTreeSet<IpAddr>>(), theirs.collect::<BTreeSet<String>>())
     };
     // Found by the next process; what others set, on whatever interface, is theirs.
-    let mut kernel = Keeper::default();
+    let mut kernel = Netlink::default();
     let (found, theirs) = there(&kernel.addresses().unwrap());
     assert_eq!(found, ours.into());
     for one in ["198.18.0.9", "10.97.0.1", "fd97::1"] {
@@ -196,8 +196,10 @@ fn the_kernel_takes_them_finds_them_and_chooses_none_by_itself() {
     if std::env::var_os(INSIDE).is_some() {
         return inside_the_namespace();
     }
-    const NAME: &str =
-        "probe_addresses::tests::the_kernel_takes_them_finds_them_and_chooses_none_by_itself";
+    const NAME: &str = concat!(
+        "kernel::probe_addresses::tests::",
+        "the_kernel_takes_them_finds_them_and_chooses_none_by_itself"
+    );
     // It ends with its only process. Of global scope, the address on lo would be chosen.
     let script = "ip link set lo up
         ip addr add 198.18.0.9/32 dev lo scope host

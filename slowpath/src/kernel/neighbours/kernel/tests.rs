@@ -15,7 +15,7 @@ fn sh(line: &str) {
 const INSIDE: &str = "WEIR_TEST_INSIDE";
 
 fn inside_the_namespace() {
-    let mut kernel = Netlink::open().unwrap();
+    let mut kernel = LinuxKernel::open().unwrap();
     assert_eq!(kernel.link("nothere").unwrap(), None);
     let link = kernel.link("wsp-a").unwrap().expect("the test made it");
     assert_eq!((link.mac, link.mtu, link.up), ([2, 0, 0, 0, 0, 1], 1500, true));
@@ -63,8 +63,10 @@ fn links_routes_and_neighbours_are_read_and_a_probe_resolves() {
         ip -n wsp-n2 addr add 10.97.0.2/24 dev wsp-b
         ip -n wsp-n2 addr add fd97::2/64 dev wsp-b nodad
         ip -n wsp-n1 route add 192.0.2.0/24 via 10.97.0.2 mtu 1400");
-    const NAME: &str =
-        "neighbours::kernel::tests::links_routes_and_neighbours_are_read_and_a_probe_resolves";
+    const NAME: &str = concat!(
+        "kernel::neighbours::kernel::tests::",
+        "links_routes_and_neighbours_are_read_and_a_probe_resolves"
+    );
     let inside = Command::new("ip")
         .args(["netns", "exec", "wsp-n1"])
         .arg(std::env::current_exe().unwrap())

@@ -62,7 +62,7 @@ impl<A: Copy> Kernel<A> {
             let entries = (term.count * term.bytes_each).div_ceil(value).max(1);
             loader.map_max_entries(term.section.map_name(), entries as u32);
         }
-        let mut ebpf = loader.load(ebpf_fallback::TABLES).unwrap_or_else(|e| panic!("{e:?}"));
+        let mut ebpf = loader.load(xdp_test_programs::TABLES).unwrap_or_else(|e| panic!("{e:?}"));
         for name in programs {
             let program = program(&mut ebpf, name);
             match program.load() {

@@ -1,7 +1,7 @@
 //! The kernel accepts the programs, and its copy of `packet` finds in packets what the host's does.
 #![expect(clippy::panic, reason = "a test that can't be set up fails")]
 
-#[path = "../xdp/src/open.rs"]
+#[path = "../bpf/src/open.rs"]
 mod open;
 
 use aya::maps::Array;
@@ -126,7 +126,7 @@ fn assert_agreed(ebpf: &mut Ebpf, bytes: &mut [u8]) -> u32 {
 
 #[test]
 fn kernel_and_host_find_the_same_in_every_frame_of_the_cases() {
-    let mut ebpf = loaded(ebpf_fallback::FLOOR, &["nothing", "parse"]);
+    let mut ebpf = loaded(xdp_test_programs::FLOOR, &["nothing", "parse"]);
     let mut frames = frames();
     let opened =
         frames.iter_mut().filter_map(|f| (assert_agreed(&mut ebpf, f) == OPENED).then_some(()));
@@ -137,7 +137,7 @@ fn kernel_and_host_find_the_same_in_every_frame_of_the_cases() {
 
 #[test]
 fn kernel_and_host_agree_on_damaged_frames() {
-    let mut ebpf = loaded(ebpf_fallback::FLOOR, &["parse"]);
+    let mut ebpf = loaded(xdp_test_programs::FLOOR, &["parse"]);
     let frames = frames();
     let mut rng = Rng::with_seed(0x9e37_79b9_7f4a_7c15);
     let mut outcomes = [0; 6];

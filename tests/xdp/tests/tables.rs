@@ -2,7 +2,7 @@
 //! behind.
 #![expect(clippy::panic, reason = "a test that can't be set up fails")]
 
-#[path = "../xdp/src/asked.rs"]
+#[path = "../bpf/src/asked.rs"]
 mod asked;
 mod maps;
 

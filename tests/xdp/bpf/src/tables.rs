@@ -4,8 +4,11 @@
 #![no_main]
 
 mod asked;
+#[path = "../../../../ebpf-fallback/xdp/src/object.rs"]
 mod object;
+#[path = "../../../../ebpf-fallback/xdp/src/parts.rs"]
 mod parts;
+#[path = "../../../../ebpf-fallback/xdp/src/region.rs"]
 mod region;
 
 use asked::Asked;

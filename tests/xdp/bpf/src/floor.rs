@@ -3,7 +3,9 @@
 #![no_std]
 #![no_main]
 
+#[path = "../../../../ebpf-fallback/xdp/src/frame.rs"]
 mod frame;
+#[path = "../../../../ebpf-fallback/xdp/src/object.rs"]
 mod object;
 mod open;
 mod stages;

@@ -7,7 +7,9 @@
 #![no_std]
 #![no_main]
 
+#[path = "../../../../ebpf-fallback/xdp/src/frame.rs"]
 mod frame;
+#[path = "../../../../ebpf-fallback/xdp/src/object.rs"]
 mod object;
 
 use aya_ebpf::EbpfContext;

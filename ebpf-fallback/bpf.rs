@@ -1,0 +1,102 @@
+//! Builds a workspace of XDP programs for the kernel: the shared part of the build scripts of this
+//! crate and of `tests/xdp`. An error names the command that installs what is missing.
+//!
+//! Rust's compiler makes BPF from the same sources as everything else, but its standard library
+//! brings no core for that target: `-Zbuild-std` makes one, out of rust-src, and RUSTC_BOOTSTRAP
+//! lets a stable compiler take the option. It is set for that one command only. bpf-linker opens
+//! the LLVM of the compiler that runs it; so compiler, linker and aya are one set of versions.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+const TARGET: &str = "bpfel-unknown-none";
+/// BTF for typed maps; v3 has the atomics and 32-bit jumps, and any kernel from 5.12 on runs it.
+const FLAGS: [&str; 3] = ["-Cdebuginfo=2", "-Clink-arg=--btf", "-Ctarget-cpu=v3"];
+const LINKER: &str = "0.10.2";
+
+/// Builds `objects`, which are binaries of the workspace in the folder `programs`, and copies them
+/// to `OUT_DIR`. Both folders are relative to the build script's crate; `root` is the repository.
+pub fn main(root: &str, programs: &str, objects: &[&str]) -> ExitCode {
+    match build(root, programs, objects) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(text) => {
+            eprintln!("{programs}: {text}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn build(root: &str, programs: &str, objects: &[&str]) -> Result<(), String> {
+    let home = PathBuf::from(variable("CARGO_MANIFEST_DIR")?);
+    let out = PathBuf::from(variable("OUT_DIR")?);
+    for watched in ["src", "Cargo.toml", "Cargo.lock"] {
+        println!("cargo:rerun-if-changed={programs}/{watched}");
+    }
+    for watched in ["ebpf-fallback/xdp/src", "packet/src", "tables/src"] {
+        println!("cargo:rerun-if-changed={root}/{watched}");
+    }
+    println!("cargo:rerun-if-env-changed=PATH");
+    let rustc = variable("RUSTC")?;
+    let sources = PathBuf::from(first_line(Command::new(&rustc).args(["--print", "sysroot"]))?)
+        .join("lib/rustlib/src/rust/library/core");
+    if !sources.exists() {
+        return Err(format!(
+            "no {}: the programs for the kernel need the sources of Rust's core library. Type \
+             `make setup`, or `rustup component add rust-src`",
+            sources.display()
+        ));
+    }
+    let path = with_tools(&home.join(root).join(".tools/bin"))?;
+    let linker = first_line(Command::new("bpf-linker").arg("--version").env("PATH", &path));
+    let linker = linker.unwrap_or_else(|_| "none".into());
+    if !linker.ends_with(LINKER) {
+        return Err(format!(
+            "the programs for the kernel are linked by bpf-linker {LINKER}, found: {linker}. Type \
+             `make setup`"
+        ));
+    }
+    // One folder for all profiles: target/bpf, above target/<profile>/build/<package>/out.
+    let folder = out.ancestors().nth(4).unwrap_or(&out).join("bpf");
+    let status = Command::new(variable("CARGO")?)
+        .args(["build", "--release", "--locked", "--bins", "--target", TARGET])
+        .args(["-Z", "build-std=core", "--target-dir"])
+        .arg(&folder)
+        .current_dir(home.join(programs))
+        .env("PATH", &path)
+        .env("RUSTC", &rustc)
+        .env("RUSTC_BOOTSTRAP", "1")
+        .env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join("\x1f"))
+        .env_remove("RUSTC_WRAPPER")
+        .env_remove("RUSTC_WORKSPACE_WRAPPER")
+        .env_remove("CARGO_TARGET_DIR")
+        .status()
+        .map_err(|e| format!("cargo does not run: {e}"))?;
+    if !status.success() {
+        return Err("the programs for the kernel were not built; the reason stands above".into());
+    }
+    // To where `include_bytes_aligned!` finds them.
+    objects.iter().try_for_each(|name| {
+        let from = folder.join(TARGET).join("release").join(name);
+        let copied = std::fs::copy(&from, out.join(name));
+        copied.map(drop).map_err(|e| format!("{}: {e}", from.display()))
+    })
+}
+
+/// The search path with the clone's own tools in front.
+fn with_tools(tools: &Path) -> Result<OsString, String> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let all = std::iter::once(tools.to_owned()).chain(env::split_paths(&path));
+    env::join_paths(all).map_err(|e| format!("PATH: {e}"))
+}
+
+fn variable(name: &str) -> Result<OsString, String> {
+    env::var_os(name).ok_or_else(|| format!("cargo did not set {name}"))
+}
+
+fn first_line(command: &mut Command) -> Result<String, String> {
+    let output = command.output().map_err(|e| format!("{command:?}: {e}"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(text.lines().next().unwrap_or_default().trim().to_owned())
+}

@@ -1,0 +1,238 @@
+//! Settings that Weir makes in the kernel's network configuration, with the `ip` command for each:
+//! an error names it, so that an operator can run it.
+
+use std::io;
+use std::net::IpAddr;
+
+use config::checked::{Arm, Interface};
+use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
+use rtnetlink::packet_route::address::{
+    AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope,
+};
+use rtnetlink::packet_route::route::{
+    RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+};
+use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
+use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage as Message};
+use rtnetlink::{LinkMessageBuilder, LinkUnspec};
+
+use crate::{NEW, Netlink};
+
+/// What to do with a setting.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verb {
+    /// Add it; one that is there is an error.
+    Add,
+    /// Add it, or replace the one that is there.
+    Replace,
+    /// Delete it.
+    Delete,
+}
+
+/// An address, a route or a rule. The `String` is the name of its interface.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Setting {
+    /// An address with the length of its on-link network.
+    Address(Interface, String),
+    /// A default route by a gateway.
+    Gateway(IpAddr, String),
+    /// A default route of one family out of an interface, in the routing table of this number.
+    TableRoute(AddressFamily, u32, String),
+    /// A rule of one family that routes packets by the table of this number if they have it as
+    /// their mark, and its priority among rules.
+    MarkRule(AddressFamily, u32, u32),
+}
+
+/// The kernel refused a change.
+#[derive(Debug, thiserror::Error)]
+#[error("`ip {command}` failed: {source}{}", remedy(.source))]
+pub struct ChangeError {
+    command: String,
+    source: io::Error,
+}
+
+impl ChangeError {
+    /// True if what was to be added is there already.
+    pub fn is_there_already(&self) -> bool {
+        self.source.raw_os_error() == Some(libc::EEXIST)
+    }
+}
+
+impl From<ChangeError> for String {
+    fn from(error: ChangeError) -> String {
+        error.to_string()
+    }
+}
+
+fn remedy(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EPERM) => "; run it as root (CAP_NET_ADMIN)",
+        Some(libc::EACCES) => "; enable IPv6 (sysctl net.ipv6.conf.INTERFACE.disable_ipv6=0)",
+        Some(libc::ENETUNREACH | libc::EHOSTUNREACH) => {
+            "; set a gateway inside the network of one of the interface's addresses"
+        }
+        _ => "",
+    }
+}
+
+impl Setting {
+    /// The addresses and default routes that the interface `dev` of an arm has.
+    pub fn of_arm(arm: &Arm, dev: &str) -> Vec<Setting> {
+        let addresses = arm.addresses.iter().map(|addr| Setting::Address(*addr, dev.to_owned()));
+        let gateways = arm.gateways.iter().map(|via| Setting::Gateway(*via, dev.to_owned()));
+        addresses.chain(gateways).collect()
+    }
+
+    /// The arguments of `ip` that add, replace or delete it.
+    pub fn command(&self, verb: Verb) -> String {
+        let family = |family| if family == AddressFamily::Inet6 { "-6" } else { "-4" };
+        let (verb, nodad) = match verb {
+            Verb::Add => ("add", " nodad"),
+            Verb::Replace => ("replace", " nodad"),
+            Verb::Delete => ("delete", ""),
+        };
+        match self {
+            Setting::Address(addr, dev) => {
+                let nodad = if addr.addr.is_ipv6() { nodad } else { "" };
+                format!("address {verb} {addr} dev {dev}{nodad}")
+            }
+            Setting::Gateway(via, dev) => format!("route {verb} default via {via} dev {dev}"),
+            Setting::TableRoute(of, table, dev) => {
+                format!("{} route {verb} default dev {dev} table {table}", family(*of))
+            }
+            Setting::MarkRule(of, table, priority) => {
+                let family = family(*of);
+                format!("{family} rule {verb} fwmark {table} lookup {table} priority {priority}")
+            }
+        }
+    }
+
+    /// The setting that a command of [`Setting::command`] deletes, routes in tables left out.
+    pub fn deleted_by(command: &str) -> Option<Setting> {
+        let words: Vec<&str> = command.split(' ').collect();
+        Some(match words[..] {
+            ["address", "delete", prefix, "dev", dev] => {
+                let (addr, len) = prefix.split_once('/')?;
+                let addr = Interface { addr: addr.parse().ok()?, len: len.parse().ok()? };
+                Setting::Address(addr, dev.to_owned())
+            }
+            ["route", "delete", "default", "via", via, "dev", dev] => {
+                Setting::Gateway(via.parse().ok()?, dev.to_owned())
+            }
+            [family, "rule", "delete", "fwmark", table, "lookup", _, "priority", priority] => {
+                let of = if family == "-6" { AddressFamily::Inet6 } else { AddressFamily::Inet };
+                Setting::MarkRule(of, table.parse().ok()?, priority.parse().ok()?)
+            }
+            _ => return None,
+        })
+    }
+}
+
+impl Netlink {
+    /// Adds, replaces or deletes a setting.
+    pub fn apply(&mut self, verb: Verb, setting: &Setting) -> Result<(), ChangeError> {
+        let flags = match verb {
+            Verb::Add => NEW,
+            Verb::Replace => NLM_F_CREATE | NLM_F_REPLACE,
+            Verb::Delete => 0,
+        };
+        let message = self.message(setting, verb == Verb::Delete);
+        let done = message.and_then(|message| self.change(message, flags));
+        done.map_err(|source| ChangeError { command: setting.command(verb), source })
+    }
+
+    /// Makes a change that is no [`Setting`], and for which this is the command of `ip`.
+    pub fn ip(&mut self, command: String, message: Message, flags: u16) -> Result<(), ChangeError> {
+        self.change(message, flags).map_err(|source| ChangeError { command, source })
+    }
+
+    /// Changes an interface, as `ip link set dev DEV WORDS` does.
+    pub fn set_link(
+        &mut self,
+        dev: &str,
+        words: &str,
+        change: impl FnOnce(LinkMessageBuilder<LinkUnspec>) -> LinkMessageBuilder<LinkUnspec>,
+    ) -> Result<(), ChangeError> {
+        let message = change(LinkUnspec::new_with_name(dev)).build();
+        self.ip(format!("link set dev {dev} {words}"), Message::NewLink(message), 0)
+    }
+
+    /// Deletes an interface.
+    pub fn delete_link(&mut self, dev: &str) -> Result<(), ChangeError> {
+        let message = LinkUnspec::new_with_name(dev).build();
+        self.ip(format!("link delete dev {dev}"), Message::DelLink(message), 0)
+    }
+
+    /// The message that `ip` sends.
+    fn message(&mut self, setting: &Setting, deletes: bool) -> io::Result<Message> {
+        Ok(match setting {
+            Setting::Address(Interface { addr, len }, dev) => {
+                let message = address(self.index(dev)?, *addr, *len);
+                if deletes { Message::DelAddress(message) } else { Message::NewAddress(message) }
+            }
+            Setting::Gateway(via, dev) => {
+                let mut message = default_route(family(*via), self.index(dev)?);
+                message.header.table = RouteHeader::RT_TABLE_MAIN;
+                message.attributes.push(RouteAttribute::Gateway((*via).into()));
+                if deletes { Message::DelRoute(message) } else { Message::NewRoute(message) }
+            }
+            Setting::TableRoute(of, table, dev) => {
+                let mut message = default_route(*of, self.index(dev)?);
+                if *of == AddressFamily::Inet {
+                    message.header.scope = RouteScope::Link;
+                }
+                message.attributes.push(RouteAttribute::Table(*table));
+                if deletes { Message::DelRoute(message) } else { Message::NewRoute(message) }
+            }
+            Setting::MarkRule(of, table, priority) => {
+                let mut message = RuleMessage::default();
+                message.header.family = *of;
+                message.header.action = RuleAction::ToTable;
+                message.attributes = vec![
+                    RuleAttribute::FwMark(*table),
+                    RuleAttribute::Table(*table),
+                    RuleAttribute::Priority(*priority),
+                ];
+                if deletes { Message::DelRule(message) } else { Message::NewRule(message) }
+            }
+        })
+    }
+
+    fn index(&mut self, dev: &str) -> io::Result<u32> {
+        let gone = || io::Error::from_raw_os_error(libc::ENODEV);
+        Ok(self.link(dev)?.ok_or_else(gone)?.header.index)
+    }
+}
+
+/// The family of an address.
+pub fn family(addr: IpAddr) -> AddressFamily {
+    if addr.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
+}
+
+/// An address without duplicate address detection, which would leave an IPv6 address unusable for
+/// a second.
+pub fn address(index: u32, addr: IpAddr, len: u8) -> AddressMessage {
+    let mut message = AddressMessage::default();
+    message.header.family = family(addr);
+    message.header.prefix_len = len;
+    message.header.index = index;
+    if addr.is_ipv6() {
+        message.header.flags = AddressHeaderFlags::Nodad;
+    } else if addr.is_loopback() {
+        message.header.scope = AddressScope::Host;
+    }
+    message.attributes = vec![AddressAttribute::Local(addr), AddressAttribute::Address(addr)];
+    message
+}
+
+fn default_route(family: AddressFamily, index: u32) -> RouteMessage {
+    let mut message = RouteMessage::default();
+    message.header.address_family = family;
+    message.header.protocol = RouteProtocol::Boot;
+    message.header.kind = RouteType::Unicast;
+    message.attributes.push(RouteAttribute::Oif(index));
+    message
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+//! Settings in the kernel, in a network namespace of the test's own: each is what `ip` makes of its
+//! command.
+
+use std::process::Command;
+
+use super::*;
+
+/// Set for the part of a test that runs in a namespace of its own.
+const INSIDE: &str = "WEIR_TEST_INSIDE";
+
+fn settings() -> Vec<Setting> {
+    let dev = || "near0".to_owned();
+    let address =
+        |addr: &str, len| Setting::Address(Interface { addr: addr.parse().unwrap(), len }, dev());
+    let gateway = |via: &str| Setting::Gateway(via.parse().unwrap(), dev());
+    vec![
+        address("10.98.0.1", 24),
+        address("fd98::1", 64),
+        address("127.9.9.9", 32),
+        gateway("10.97.0.2"),
+        gateway("fd97::2"),
+        Setting::TableRoute(AddressFamily::Inet, 6082, dev()),
+        Setting::TableRoute(AddressFamily::Inet6, 6082, dev()),
+        Setting::MarkRule(AddressFamily::Inet, 6082, 6081),
+        Setting::MarkRule(AddressFamily::Inet6, 6082, 6081),
+    ]
+}
+
+fn ip(words: &str) -> String {
+    let output = Command::new("ip").args(words.split_whitespace()).output().unwrap();
+    assert!(output.status.success(), "ip {words}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The addresses, routes and rules of the namespace.
+fn state() -> String {
+    let shown =
+        ["address", "-4 route show table all", "-6 route show table all", "-4 rule", "-6 rule"];
+    shown.map(|words| ip(&format!("-d {words}"))).concat()
+}
+
+fn inside_the_namespace() {
+    let mut netlink = Netlink::default();
+    for setting in settings() {
+        let before = state();
+        netlink.apply(Verb::Add, &setting).unwrap();
+        let made = state();
+        assert_ne!(made, before, "{setting:?}");
+        let again = netlink.apply(Verb::Add, &setting).unwrap_err();
+        assert!(again.is_there_already(), "{again}");
+        ip(&setting.command(Verb::Delete));
+        assert_eq!(state(), before, "{setting:?}");
+        ip(&setting.command(Verb::Add));
+        assert_eq!(state(), made, "{setting:?}");
+        // Rules have no `replace`.
+        if !matches!(setting, Setting::MarkRule(..)) {
+            netlink.apply(Verb::Replace, &setting).unwrap();
+            assert_eq!(state(), made, "{setting:?}");
+        }
+        netlink.apply(Verb::Delete, &setting).unwrap();
+        assert_eq!(state(), before, "{setting:?}");
+    }
+
+    let far = Setting::Gateway("192.0.2.1".parse().unwrap(), "near0".into());
+    let error = netlink.apply(Verb::Replace, &far).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "`ip route replace default via 192.0.2.1 dev near0` failed: Network is unreachable (os \
+         error 101); set a gateway inside the network of one of the interface's addresses"
+    );
+    std::fs::write("/proc/sys/net/ipv6/conf/near0/disable_ipv6", "1").unwrap();
+    let error = netlink.apply(Verb::Add, &settings()[1]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "`ip address add fd98::1/64 dev near0 nodad` failed: Permission denied (os error 13); \
+         enable IPv6 (sysctl net.ipv6.conf.INTERFACE.disable_ipv6=0)"
+    );
+    let error = netlink.set_link("none0", "up", |link| link.up()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "`ip link set dev none0 up` failed: No such device (os error 19)"
+    );
+    netlink.set_link("near0", "down", |link| link.down()).unwrap();
+    assert!(!ip("link show dev near0").contains(",UP"));
+    netlink.delete_link("near0").unwrap();
+    assert_eq!(netlink.link("near0").unwrap(), None);
+}
+
+#[test]
+fn each_setting_is_what_ip_makes_of_its_command() {
+    if std::env::var_os(INSIDE).is_some() {
+        return inside_the_namespace();
+    }
+    const NAME: &str = "setting::tests::each_setting_is_what_ip_makes_of_its_command";
+    let script = "ip link set lo up
+        ip link add near0 type veth peer name far0
+        ip link set dev near0 addrgenmode none; ip link set dev far0 addrgenmode none
+        ip link set far0 up; ip link set near0 up
+        ip addr add 10.97.0.1/24 dev near0; ip addr add fd97::1/64 dev near0 nodad
+        exec \"$0\" --exact \"$1\"";
+    let inside = Command::new("unshare")
+        .args(["--net", "sh", "-ec", script])
+        .arg(std::env::current_exe().unwrap())
+        .arg(NAME)
+        .env(INSIDE, "1")
+        .output()
+        .unwrap();
+    let output = String::from_utf8_lossy(&[inside.stdout, inside.stderr].concat()).into_owned();
+    assert!(inside.status.success() && output.contains("1 passed"), "{output}");
+}
+
+#[test]
+fn a_command_that_deletes_a_setting_is_read_again() {
+    for setting in settings() {
+        let read = Setting::deleted_by(&setting.command(Verb::Delete));
+        let noted = !matches!(setting, Setting::TableRoute(..));
+        assert_eq!(read, noted.then_some(setting));
+    }
+    assert_eq!(Setting::deleted_by("link delete dev near0"), None);
+    assert_eq!(Setting::deleted_by("address delete 10.0.0.1 dev near0"), None);
+}
