@@ -26,36 +26,32 @@ use state::appliance::Appliance;
 use state::object::{Kind, Object};
 use state::plane::Plane as _;
 use state::reconcile::{Now, Reconciler, Settings};
-use tables::command::{Command, Event};
 use tables::region::Region;
 
-use crate::control::report::{FileStatus, NextHopStatus, Status};
-use crate::control::trace::Tracer;
-use crate::kernel::neighbours::NextHops;
+use crate::control::report::Status;
 use crate::kernel::neighbours::kernel::Kernel;
 use crate::kernel::probe_addresses::ProbeAddresses;
 use crate::kernel::proxy_rules::ProxyRules;
 use crate::live::Shared;
-use crate::plane::lcores::Lcores;
-use crate::plane::path_mtus::PathMtus;
 use crate::plane::region::RegionPlane;
-use crate::plane::rings::Rings;
 use crate::sources::desired::{Desired, Store, appliance};
 use crate::sources::file::Files;
 
 mod checks;
-mod configure;
-mod configured;
+mod hops;
+mod intake;
 mod keeping;
-mod meet;
+mod lcores;
 mod neighbors;
 mod publish;
 mod take;
 mod wait;
 mod wake;
 
-use configured::{Configured, Waiting};
+use hops::Hops;
+use intake::Intake;
 use keeping::{Keeping, Trial};
+use lcores::Lcores;
 pub use wake::wake;
 
 /// How long the loop rests between two steps where nobody wakes it: a lost neighbour or an lcore's
@@ -65,10 +61,6 @@ const REST: Duration = Duration::from_millis(5);
 const SHORT_REST: Duration = Duration::from_micros(50);
 /// An lcore that has not switched so long after it was told may not do so soon.
 const SOON: Duration = Duration::from_millis(20);
-/// How often lcores are looked at and the status is published.
-const LOOK: Duration = Duration::from_millis(100);
-/// How often a lagging lcore is told again to switch (its ring may have been full, or it is new).
-const TELL_AGAIN: Duration = Duration::from_millis(100);
 /// How often everything is told again, and pruned. A few hundred frontends in each step, so that
 /// many of them don't hold up the loop; a file is told all at once.
 const TIMES: Settings = Settings {
@@ -81,55 +73,34 @@ const TIMES: Settings = Settings {
     patience: Duration::from_secs(60),
 };
 
-/// All that the control loop knows.
+/// The control loop: the tables and the plane that follows them, and what each of the others around
+/// them has to remember.
 pub struct Reconcile<'r> {
-    config: Arc<Config>,
-    configured: Configured,
     region: &'r Region,
-    files: Files,
+    plane: RegionPlane<'r>,
     desired: Desired,
     appliance: Arc<Appliance>,
     reconciler: Reconciler,
-    plane: RegionPlane<'r>,
-    rings: Rings<'r>,
-    lcores: Lcores,
-    hops: NextHops,
-    path_mtus: PathMtus,
-    kernel: Box<dyn Kernel + Send>,
-    /// With XDP, how proxies' answers get into the programs.
-    proxy_rules: Option<ProxyRules>,
-    /// From where backends are probed through tunnels, if they are.
-    probe_addresses: Option<ProbeAddresses>,
-    tracer: Tracer,
     shared: Arc<Shared>,
-    /// What the health checker tells, if there is one.
-    checker: Option<Receiver<Told>>,
-    /// A services file was taken by this process.
-    synced: bool,
+    intake: Intake,
     /// The services that were taken last.
     services: Vec<Object>,
-    /// Read, and not yet taken.
-    waiting: Option<Waiting>,
     /// On its way to disk.
     keeping: Option<Keeping>,
     /// Taken, and not yet in the region.
     trial: Option<Trial>,
-    /// Until when what is new may wait for its backends' next hops.
-    meeting: Option<Instant>,
-    /// Next hops were asked for that the region may not want in the end.
-    strangers_asked: bool,
-    refused: Option<String>,
+    lcores: Lcores<'r>,
+    hops: Hops,
+    /// With XDP, how proxies' answers get into the programs.
+    proxy_rules: Option<ProxyRules>,
+    /// From where backends are probed through tunnels, if they are.
+    probe_addresses: Option<ProbeAddresses>,
+    /// What the health checker tells, if there is one.
+    checker: Option<Receiver<Told>>,
     /// Who waits for a change to be in force.
     waits: Vec<Wait>,
-    /// When what the store's disk did not take is read again.
-    again: Option<Instant>,
-    applied: Option<Instant>,
     /// Of which objects the plane has BGP neighbors: their revision.
     neighbors_at: Option<u64>,
-    told: Instant,
-    /// When the last generation was told that is not yet known to be acknowledged.
-    switching: Option<Instant>,
-    looked: Option<Instant>,
 }
 
 /// How long the control loop may rest. `switching` is when lcores were told to switch, if they are
@@ -155,7 +126,6 @@ impl<'r> Reconcile<'r> {
         let (now, region) = (time.steady, plane.region());
         let taps: Vec<(String, u16)> =
             config.arms().map(|(_, arm)| (config.kernel_interface(arm), arm.mtu)).collect();
-        let mut hops = NextHops::new(&taps, now);
         // With XDP one process stands for all CPUs, so that all are there, or none.
         let lcores = match config.plane {
             Plane::Dpdk => config.fastpath.lcores.len(),
@@ -163,9 +133,6 @@ impl<'r> Reconcile<'r> {
         };
         let appliance = Arc::new(appliance(&config));
         plane.set_appliance(&appliance);
-        for (arm, addr, mac) in plane.next_hops() {
-            hops.remember(arm, addr, mac, now);
-        }
         let mut desired = Desired::new(&config, store, &plane.quarantined(), time.wall);
         desired.wake_by(wake(&shared));
         // The appliance is there whether or not anything was asked of it.
@@ -174,38 +141,22 @@ impl<'r> Reconcile<'r> {
         // What is remembered is all that there was: nothing is scaled down by telling it.
         let patience = if remembers { Duration::ZERO } else { TIMES.patience };
         let reconcile = Reconcile {
-            files,
-            services: desired.of_files(),
-            desired,
-            appliance,
-            reconciler: Reconciler::new(Settings { patience, ..TIMES }),
-            rings: Rings::attach(region),
-            lcores: Lcores::new(lcores, taps.len()),
-            hops,
-            path_mtus: PathMtus::find(region, now),
-            kernel,
+            hops: Hops::new(&taps, kernel, &plane, now),
+            lcores: Lcores::attach(region, lcores, taps.len(), now),
             proxy_rules: ProxyRules::new(&config),
             probe_addresses: None,
-            tracer: Tracer::default(),
             checker: None,
-            synced: false,
-            waiting: None,
+            services: desired.of_files(),
             keeping: None,
             trial: None,
-            meeting: None,
-            strangers_asked: false,
-            refused: None,
             waits: Vec::new(),
-            again: None,
-            applied: None,
             neighbors_at: None,
-            told: now,
-            switching: None,
-            looked: None,
-            config,
-            configured: Configured::default(),
+            intake: Intake::new(files, config),
+            reconciler: Reconciler::new(Settings { patience, ..TIMES }),
             region,
             plane,
+            desired,
+            appliance,
             shared,
         };
         if remembers {
@@ -217,15 +168,20 @@ impl<'r> Reconcile<'r> {
     /// Once around. Does what is due at `now` and returns.
     pub fn step(&mut self, time: Now) {
         let now = time.steady;
-        self.look_at_files(now);
-        self.hear(now);
+        // What is on its way decides what the next content is checked against.
+        if self.trial.is_none() && self.keeping.is_none() {
+            self.intake.look(now, &self.shared, &self.services);
+        }
+        for event in self.lcores.hear(&self.shared, now) {
+            self.hops.hear(&event, &self.plane, now);
+        }
         self.hear_checker(time);
         if self.desired.follow(time.wall) {
             self.publish();
         }
         if self.desired.take_confirmed() {
             tracing::info!("a removal was confirmed: reading the services again");
-            self.files.again();
+            self.intake.again();
         }
         // A lcore that still reads the generation before the last holds up the next one.
         if self.plane.ready() {
@@ -236,9 +192,8 @@ impl<'r> Reconcile<'r> {
             }
         }
         self.answer_waits();
-        self.next_hops(now);
-        self.path_mtus.expire(self.region, now);
-        self.switch(now);
+        self.hops.step(&mut self.plane, now);
+        self.lcores.tell_again(now);
         let generation = self.region.generation();
         let tables = self.desired.writer.tables();
         // A source that has not said all that it knows may name it yet.
@@ -246,10 +201,9 @@ impl<'r> Reconcile<'r> {
         self.plane.reclaim(now, &is_named);
         if self.region.generation() != generation {
             // Told at once: the next change waits until all have switched.
-            self.tell(self.region.generation());
-            self.switching = Some(now);
+            self.lcores.switch(now);
         }
-        if self.looked.is_none_or(|at| now >= at + LOOK) {
+        if self.lcores.is_due(now) {
             self.look(now);
             if let Some(rules) = &mut self.proxy_rules {
                 rules.step(&tables, now);
@@ -262,13 +216,7 @@ impl<'r> Reconcile<'r> {
 
     /// How long the loop may rest before the next step, if nobody wakes it.
     pub fn rest(&self, now: Instant) -> Duration {
-        rest(self.switching, now)
-    }
-
-    fn refuse(&mut self, refusal: String) {
-        let path = self.files.services().display();
-        tracing::error!("{path} was refused, the set before it stays: {refusal}");
-        self.refused = Some(refusal);
+        rest(self.lcores.switching(), now)
     }
 
     /// Has the region follow the tables, where there is something to follow.
@@ -276,10 +224,11 @@ impl<'r> Reconcile<'r> {
         let news = self.desired.writer.news(self.reconciler.seen());
         // Before anything was asked, the region stays as the last slowpath left it, or without a
         // generation, which tells probes that we are not able.
-        if !self.synced && self.trial.is_none() && news.tables.frontend_count() == 0 {
+        if !self.intake.is_synced() && self.trial.is_none() && news.tables.frontend_count() == 0 {
             return;
         }
-        if !self.met(&news, time.steady) {
+        let may_wait = self.intake.is_synced() && self.region.live_lcores().next().is_some();
+        if !self.hops.met(&news, &mut self.plane, may_wait, time.steady) {
             return;
         }
         let before = self.region.generation();
@@ -290,113 +239,40 @@ impl<'r> Reconcile<'r> {
             // Nothing of it concerns the region.
             self.taken(Ok(()), time);
         }
-        let generation = self.region.generation();
-        if generation != before {
-            self.tell(generation);
+        if self.region.generation() != before {
+            self.lcores.switch(time.steady);
             self.publish();
-            self.switching = Some(time.steady);
-        } else if !self.reconciler.awaits_lcores() && self.switching.take().is_some() {
+        } else if !self.reconciler.awaits_lcores() && self.lcores.switched() {
             self.shared.news().event();
         }
-        if self.plane.take_hops_changed() | std::mem::take(&mut self.strangers_asked) {
-            self.want_next_hops(time.steady);
-        }
-    }
-
-    /// Takes the lcores' events.
-    fn hear(&mut self, now: Instant) {
-        for (lcore, event) in self.rings.take() {
-            match event {
-                Event::Switched { generation } => {
-                    tracing::debug!(lcore, generation, "switched");
-                }
-                Event::NeighbourWanted { next_hop } => {
-                    if let Some((arm, addr)) = self.plane.next_hop(next_hop) {
-                        self.hops.ask(arm, addr, now);
-                    }
-                }
-                Event::PathMtu { next_hop, mtu } => {
-                    let to = self.plane.next_hop(next_hop).map(|(_, addr)| addr.to_string());
-                    let to = to.unwrap_or_else(|| format!("next hop {next_hop}"));
-                    tracing::warn!("the path to {to} carries {mtu} bytes at most");
-                    self.path_mtus.learned(next_hop, now);
-                }
-                Event::TraceStage { packet, stage, words } => {
-                    let published = self.shared.published();
-                    let known = published.services(self.region);
-                    self.tracer.stage(lcore, packet, stage, words, known);
-                }
-            }
-        }
-        if let Some(request) = self.shared.take_trace() {
-            let command = self.tracer.begin(request, now);
-            self.tell_all(&command);
-        }
-        if let Some(command) = self.tracer.ended(now) {
-            self.tell_all(&command);
-            self.shared.free_trace();
-        }
-    }
-
-    fn tell_all(&mut self, command: &Command) {
-        for (lcore, _) in self.region.live_lcores() {
-            self.rings.send(lcore, command);
-        }
-    }
-
-    fn next_hops(&mut self, now: Instant) {
-        for resolved in self.hops.step(self.kernel.as_mut(), now) {
-            self.plane.set_next_hop(&resolved);
-        }
-    }
-
-    /// Tells lcores that serve an older generation to switch.
-    fn switch(&mut self, now: Instant) {
-        if now >= self.told + TELL_AGAIN {
-            self.told = now;
-            self.tell(self.region.generation());
-        }
-    }
-
-    fn tell(&mut self, generation: u32) {
-        let behind = self.region.live_lcores().filter(|(_, l)| l.acknowledged() != generation);
-        for (lcore, _) in behind {
-            self.rings.send(lcore, &Command::Switch { generation });
-        }
+        self.hops.follow(&mut self.plane, time.steady);
     }
 
     /// Looks at the lcores, decides whether we are able, and publishes the status.
     fn look(&mut self, now: Instant) {
-        self.looked = Some(now);
-        let lcores = self.lcores.look(self.region, now);
         let generation = self.region.generation();
         let draining = self.region.draining();
-        let (mut able, carries) = self.lcores.able(&lcores, generation, draining);
+        let watch = self.lcores.look(now);
+        let lcores = watch.look(self.region, now);
+        let (mut able, carries) = watch.able(&lcores, generation, draining);
         if generation == 0
-            && let Some(refused) = &self.refused
+            && let Some(refused) = self.intake.refused()
         {
             able.reasons.push(format!("the services file was refused: {refused}"));
         }
-        let (wanted, known) = self.hops.known();
         let acknowledged = lcores.iter().map(|lcore| lcore.acknowledged).min();
+        let (config_file, mut services_file) = self.intake.status(now);
         let late = self.keeping.as_ref().and_then(|keeping| keeping.trouble(now));
+        services_file.refused = late.or(services_file.refused);
         let status = Status {
             able: able.able,
             reasons: able.reasons.clone(),
             generation,
             acknowledged: acknowledged.unwrap_or(generation),
-            config_file: self.configured.status(self.files.config(), now),
-            services_file: FileStatus {
-                path: self.files.services().display().to_string(),
-                applied_s_ago: self.applied.map(|at| now.duration_since(at).as_secs()),
-                refused: late.or_else(|| self.refused.clone()),
-            },
+            config_file,
+            services_file,
             lcores,
-            next_hops: NextHopStatus {
-                wanted,
-                known,
-                trouble: self.hops.trouble().map(str::to_owned),
-            },
+            next_hops: self.hops.status(),
             ..Status::default()
         };
         self.shared.publish_status(status, able, carries);

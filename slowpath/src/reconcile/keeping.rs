@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use config::checked::Config;
 use state::object::Object;
 
-use super::configured::Waiting;
+use super::intake::Waiting;
 
 /// How long a disk may take before the status says that it is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);

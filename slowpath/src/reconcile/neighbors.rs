@@ -20,7 +20,7 @@ impl Reconcile<'_> {
         self.neighbors_at = Some(objects.revision());
         let labels = &self.appliance.labels;
         let label = |key: &str| labels.as_ref()?.get(key).map(|value| &**value);
-        let policies = heard(objects, &precedence(&self.config));
+        let policies = heard(objects, &precedence(self.intake.config()));
         let policies = policies.iter().filter(|policy| policy.spec.selects(label));
         let routers = policies.flat_map(|policy| &policy.spec.routers);
         let mut neighbors: Vec<IpAddr> =

@@ -4,7 +4,7 @@
 //! Keeping takes as long as the disk does. Meanwhile the loop goes on with all else.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use config::checked::Config;
 use state::object::{self, Object, Why};
@@ -12,14 +12,11 @@ use state::plane::{Plane, Refusal};
 use state::reconcile::Now;
 use state::sources::removals::Permit;
 
-use super::configured::Waiting;
+use super::intake::Waiting;
 use super::keeping::{Keeping, Next, Trial};
 use super::{Reconcile, TIMES};
 use crate::sources;
 use crate::sources::desired::appliance;
-
-/// When a disk that doesn't take changes is asked again.
-const ASK_AGAIN: Duration = Duration::from_secs(5);
 
 impl Reconcile<'_> {
     /// Has what was read kept, and makes rows of it when it is, unless something that was taken
@@ -29,8 +26,8 @@ impl Reconcile<'_> {
             return;
         }
         if self.keeping.is_none() {
-            let Some(waiting) = self.waiting.take() else { return };
-            let config = waiting.config.as_ref().unwrap_or(&self.config);
+            let Some(waiting) = self.intake.next() else { return };
+            let config = waiting.config.as_ref().unwrap_or(self.intake.config());
             let permit = sources::permit(&waiting.services, config);
             self.desired.keep(&waiting.services.objects, permit, time.wall);
             self.keeping = Some(Keeping { next: Next::Take(waiting), since: time.steady });
@@ -50,7 +47,7 @@ impl Reconcile<'_> {
                 }
                 self.services = services;
                 self.publish_wanted();
-                self.refuse_waiting(with_config, why);
+                self.intake.refuse_waiting(with_config, why);
             }
             None => {}
         }
@@ -59,7 +56,8 @@ impl Reconcile<'_> {
     /// What was read is on disk: its rows are made.
     fn kept(&mut self, Waiting { config, services }: Waiting, time: Now) {
         let before = self.desired.writer.tables().revision();
-        let held = if self.synced { Vec::new() } else { self.plane.quarantined() };
+        let synced = self.intake.is_synced();
+        let held = if synced { Vec::new() } else { self.plane.quarantined() };
         let revision = self.desired.take(&held, time.wall);
         let config = config.map(|new| {
             let before = self.plane.configure(Arc::clone(&new));
@@ -67,7 +65,7 @@ impl Reconcile<'_> {
             (new, before)
         });
         let services = std::mem::replace(&mut self.services, services.objects);
-        let news = !self.synced || revision != before || config.is_some();
+        let news = !synced || revision != before || config.is_some();
         self.trial = Some(Trial { services, config });
         self.publish_wanted();
         if !news {
@@ -75,16 +73,16 @@ impl Reconcile<'_> {
         }
         // The file is one batch, and a first file or other settings concern all frontends.
         self.reconciler.set_at_once(usize::MAX);
-        if !self.synced || self.trial.as_ref().is_some_and(|trial| trial.config.is_some()) {
+        if !synced || self.trial.as_ref().is_some_and(|trial| trial.config.is_some()) {
             self.reconciler.say_again();
         }
     }
 
     fn refuse_said(&mut self, with_config: bool, refusal: &object::Refusal, time: Now) {
         if refusal.why == Why::Disk {
-            self.again = Some(time.steady + ASK_AGAIN);
+            self.intake.ask_again(time.steady);
         }
-        self.refuse_waiting(with_config, refusal.to_string());
+        self.intake.refuse_waiting(with_config, refusal.to_string());
     }
 
     /// The appliance is as the configuration says, and its sources are heard in that order and have
@@ -113,12 +111,11 @@ impl Reconcile<'_> {
             objects = self.services.len(),
             "services taken"
         );
-        if let Some((config, _)) = config {
-            self.configured(config, time.steady);
+        let config = config.map(|(config, _)| config);
+        if let Some(config) = &config {
+            self.shared.reserved.set(config.probe_networks());
         }
-        self.synced = true;
-        self.refused = None;
-        self.applied = Some(time.steady);
+        self.intake.taken(config, time.steady);
         self.publish();
     }
 

@@ -11,6 +11,7 @@ use crate::sources::file::{ConfigFile, Reader, watch};
 use packet::flow::FlowKey;
 use state::frontend::Progress;
 use tables::flow::{Flows, Forward, GatewayLeg, NewFlow};
+use tables::command::{Command, Event};
 use tables::layout::Sizes;
 use tables::record::BackendState;
 use tables::region::Role;

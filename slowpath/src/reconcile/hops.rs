@@ -1,0 +1,141 @@
+//! Next hops. New backends are met before they are served: their next hops are asked for first, so
+//! that the first packet to one of them finds a MAC address.
+
+use std::collections::BTreeSet;
+use std::mem;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use state::address::Endpoint;
+use state::watch::News;
+use tables::command::Event;
+
+use crate::control::report::NextHopStatus;
+use crate::kernel::neighbours::NextHops;
+use crate::kernel::neighbours::kernel::Kernel;
+use crate::plane::path_mtus::PathMtus;
+use crate::plane::region::RegionPlane;
+
+/// How long a change waits for a new backend that does not answer. Then it is served nevertheless:
+/// its state is its source's word, and others of the same change must not wait for it.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What is known of next hops, and of the paths to them.
+pub(super) struct Hops {
+    known: NextHops,
+    kernel: Box<dyn Kernel + Send>,
+    path_mtus: PathMtus,
+    /// Until when what is new may wait for its backends' next hops.
+    until: Option<Instant>,
+    /// Some were asked for that the region may not want in the end.
+    strangers_asked: bool,
+}
+
+impl Hops {
+    /// Of those in the region of a plane, as the last slowpath left them. Each interface of the
+    /// kernel has a name and an MTU.
+    pub(super) fn new(
+        interfaces: &[(String, u16)],
+        kernel: Box<dyn Kernel + Send>,
+        plane: &RegionPlane<'_>,
+        now: Instant,
+    ) -> Hops {
+        let mut known = NextHops::new(interfaces, now);
+        for (arm, addr, mac) in plane.next_hops() {
+            known.remember(arm, addr, mac, now);
+        }
+        let path_mtus = PathMtus::find(plane.region(), now);
+        Hops { known, kernel, path_mtus, until: None, strangers_asked: false }
+    }
+
+    /// What an lcore says of one.
+    pub(super) fn hear(&mut self, event: &Event, plane: &RegionPlane<'_>, now: Instant) {
+        match *event {
+            Event::NeighbourWanted { next_hop } => {
+                if let Some((arm, addr)) = plane.next_hop(next_hop) {
+                    self.known.ask(arm, addr, now);
+                }
+            }
+            Event::PathMtu { next_hop, mtu } => {
+                let to = plane.next_hop(next_hop).map(|(_, addr)| addr.to_string());
+                let to = to.unwrap_or_else(|| format!("next hop {next_hop}"));
+                tracing::warn!("the path to {to} carries {mtu} bytes at most");
+                self.path_mtus.learned(next_hop, now);
+            }
+            Event::Switched { .. } | Event::TraceStage { .. } => {}
+        }
+    }
+
+    /// True when the next hops of all new backends are known, or were waited for long enough; the
+    /// region then knows them before it is told of the backends. Nothing waits where `may_wait` is
+    /// false: at a start there is nothing to lose, until the first commit we are not able.
+    pub(super) fn met(
+        &mut self,
+        news: &News,
+        plane: &mut RegionPlane<'_>,
+        may_wait: bool,
+        now: Instant,
+    ) -> bool {
+        let strangers = strangers(news, plane);
+        if strangers.is_empty() {
+            self.until = None;
+            return true;
+        }
+        if may_wait {
+            let until = *self.until.get_or_insert(now + PATIENCE);
+            let known = plane.next_hops().map(|(arm, addr, _)| (arm, addr));
+            self.strangers_asked = true;
+            self.known.want(known.chain(strangers.iter().copied()), now);
+            let resolved = |(arm, to): &(u8, IpAddr)| self.known.resolved(*arm, *to).is_some();
+            if now < until && !strangers.iter().all(resolved) {
+                return false;
+            }
+        }
+        self.until = None;
+        let resolved = strangers.iter().filter_map(|(arm, to)| self.known.resolved(*arm, *to));
+        plane.acquaint(resolved);
+        true
+    }
+
+    /// Follows those that came or went. A record that was freed and made again knows nothing of
+    /// what was written into the one before, though we never lost sight of the neighbour.
+    pub(super) fn follow(&mut self, plane: &mut RegionPlane<'_>, now: Instant) {
+        if !(plane.take_hops_changed() | mem::take(&mut self.strangers_asked)) {
+            return;
+        }
+        let all = plane.next_hops();
+        self.known.want(all.map(|(arm, addr, _)| (arm, addr)), now);
+        for (arm, addr, _) in plane.next_hops().filter(|(.., mac)| mac.is_none()) {
+            self.known.tell_again(arm, addr);
+        }
+    }
+
+    /// Takes what the kernel has found, and forgets what was learned long ago of paths.
+    pub(super) fn step(&mut self, plane: &mut RegionPlane<'_>, now: Instant) {
+        for resolved in self.known.step(self.kernel.as_mut(), now) {
+            plane.set_next_hop(&resolved);
+        }
+        self.path_mtus.expire(plane.region(), now);
+    }
+
+    /// For the status.
+    pub(super) fn status(&self) -> NextHopStatus {
+        let (wanted, known) = self.known.known();
+        NextHopStatus { wanted, known, trouble: self.known.trouble().map(str::to_owned) }
+    }
+}
+
+/// Where backends are that are news, and that the region has no next hop to.
+fn strangers(news: &News, plane: &RegionPlane<'_>) -> BTreeSet<(u8, IpAddr)> {
+    let place = |endpoint: &Endpoint| {
+        let instances = news.tables.instances_at(endpoint);
+        instances
+            .map(|instance| (instance.arm as u8, instance.endpoint.addr))
+            .collect::<Vec<_>>()
+    };
+    let places: Vec<(u8, IpAddr)> = match &news.touched {
+        Some(touched) => touched.iter().flat_map(|one| &one.endpoints).flat_map(place).collect(),
+        None => news.tables.endpoints().flat_map(|(endpoint, _)| place(endpoint)).collect(),
+    };
+    places.into_iter().filter(|(arm, addr)| !plane.has_next_hop(*arm, *addr)).collect()
+}
