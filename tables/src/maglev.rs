@@ -10,7 +10,6 @@ mod murmur;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::net::IpAddr;
 
 use packet::addr::Addr;
@@ -78,6 +77,9 @@ const fn sextet(letter: u8) -> Option<u8> {
     })
 }
 
+/// Bytes of the longest [`text`].
+const LONGEST_TEXT: usize = 72;
+
 /// One backend of a table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MaglevBackend {
@@ -89,16 +91,34 @@ pub struct MaglevBackend {
 
 /// The text by which Cilium hashes a serving backend, `[10.0.0.1:80/TCP,State:active]`.
 pub fn text(addr: &Addr, port: u16, protocol: &str) -> String {
-    struct At(Addr, u16);
-    impl fmt::Display for At {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            match IpAddr::from(self.0) {
-                IpAddr::V4(ip) => write!(f, "{ip}:{}", self.1),
-                IpAddr::V6(ip) => write!(f, "[{ip}]:{}", self.1),
+    let mut text = String::with_capacity(LONGEST_TEXT);
+    text.push('[');
+    match IpAddr::from(*addr) {
+        IpAddr::V4(ip) => {
+            for (n, octet) in ip.octets().into_iter().enumerate() {
+                if n > 0 {
+                    text.push('.');
+                }
+                push_decimal(&mut text, octet.into());
             }
         }
+        IpAddr::V6(ip) => text.push_str(&format!("[{ip}]")),
     }
-    format!("[{}/{protocol},State:active]", At(*addr, port))
+    text.push(':');
+    push_decimal(&mut text, port);
+    text.push('/');
+    text.push_str(protocol);
+    text.push_str(",State:active]");
+    text
+}
+
+/// A number in digits, without the formatter: a service may have 10,000 backends.
+fn push_decimal(text: &mut String, number: u16) {
+    let (more, digit) = (number / 10, (number % 10) as u8);
+    if more > 0 {
+        push_decimal(text, more);
+    }
+    text.push(char::from(b'0' + digit));
 }
 
 /// A backend's own order of the slots, and where it stands in it.
@@ -163,14 +183,21 @@ pub fn shares(weights: &[u32], size: u32) -> Vec<u32> {
 
 impl Walk {
     fn step(&mut self, m: u64) {
-        self.next = (self.next + self.skip) % m;
+        // Both are below m.
+        let next = self.next + self.skip;
+        self.next = if next < m { next } else { next - m };
     }
 }
 
 fn walks(backends: &[MaglevBackend], m: u64, seed: Seed, scale: u64) -> Vec<Walk> {
-    let mut order: Vec<u32> = (0..backends.len() as u32).collect();
-    order.sort_by(|&a, &b| backends[a as usize].text.cmp(&backends[b as usize].text));
-    let walk = |index: u32| {
+    // Most texts differ in their first bytes, which are compared as numbers.
+    let mut order: Vec<([u64; 3], u32)> =
+        (0..).zip(backends).map(|(index, backend)| (first_bytes(&backend.text), index)).collect();
+    order.sort_unstable_by(|(first, a), (other, b)| {
+        let texts = || backends[*a as usize].text.cmp(&backends[*b as usize].text);
+        first.cmp(other).then_with(texts).then(a.cmp(b))
+    });
+    let walk = |(_, index): ([u64; 3], u32)| {
         let backend = &backends[index as usize];
         let (h1, h2) = murmur::hash128(backend.text.as_bytes(), seed.0);
         let weight = u64::from(backend.weight) * scale;
@@ -183,6 +210,16 @@ fn walks(backends: &[MaglevBackend], m: u64, seed: Seed, scale: u64) -> Vec<Walk
         }
     };
     order.into_iter().map(walk).collect()
+}
+
+/// The bytes of a text behind its first one, which all texts have alike; 0 where it is shorter.
+fn first_bytes(text: &str) -> [u64; 3] {
+    let mut bytes = [0; 24];
+    let there = text.as_bytes().get(1..).unwrap_or_default();
+    let there = &there[..there.len().min(bytes.len())];
+    bytes[..there.len()].copy_from_slice(there);
+    let (words, _) = bytes.as_chunks::<8>();
+    std::array::from_fn(|n| u64::from_be_bytes(words[n]))
 }
 
 /// Cilium ignores weights whose integer mean is at most 1, {1, 2} for instance. Such weights, where

@@ -129,9 +129,7 @@ impl Hops {
 fn strangers(news: &News, plane: &RegionPlane<'_>) -> BTreeSet<(u8, IpAddr)> {
     let place = |endpoint: &Endpoint| {
         let instances = news.tables.instances_at(endpoint);
-        instances
-            .map(|instance| (instance.arm as u8, instance.endpoint.addr))
-            .collect::<Vec<_>>()
+        instances.map(|instance| (instance.arm as u8, instance.endpoint.addr)).collect::<Vec<_>>()
     };
     let places: Vec<(u8, IpAddr)> = match &news.touched {
         Some(touched) => touched.iter().flat_map(|one| &one.endpoints).flat_map(place).collect(),

@@ -10,7 +10,8 @@ impl Reconcile<'_> {
     /// Tells those who answer questions what is asked now.
     pub(super) fn publish_wanted(&self) {
         let (objects, tables) = (self.desired.objects().clone(), self.desired.writer.tables());
-        let (appliance, precedence) = (Arc::clone(&self.appliance), precedence(self.intake.config()));
+        let (appliance, precedence) =
+            (Arc::clone(&self.appliance), precedence(self.intake.config()));
         self.shared.publish_wanted(Wanted { objects, tables, appliance, precedence });
     }
 

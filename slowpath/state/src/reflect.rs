@@ -14,12 +14,14 @@ use std::sync::Arc;
 use config::checked::{ArmName, Reserved};
 use smallvec::SmallVec;
 
+use crate::address::Endpoint;
 use crate::appliance::NODE_PORTS;
 use crate::backend::Instance;
 use crate::frontend::Kind as FrontendKind;
 use crate::name::{Name, Precedence, Source};
 use crate::object::{
-    BackendsSpec, Checked, Event, FrontendSpec, Key, Kind, Object, Objects, ServiceSpec, Spec,
+    BackendSpec, BackendsSpec, Checked, Event, FrontendSpec, Key, Kind, Object, Objects,
+    ServiceSpec, Spec,
 };
 use crate::room::give_back;
 use crate::sources;
@@ -141,12 +143,18 @@ impl Reflector {
         events: &[Event],
         to: &mut Transaction<'_>,
     ) -> Vec<Told> {
-        let (mut services, mut backends) = (BTreeMap::<Name, Sources>::new(), BTreeSet::new());
+        let mut services = BTreeMap::<Name, Sources>::new();
+        let mut backends = BTreeMap::<(Name, Source), Vec<Endpoint>>::new();
         let turned = self.hear(events);
         if !turned.is_empty() || !self.ranked {
             self.rank(to);
         }
         for event in events.iter().filter(|event| is_news(event)) {
+            for (service, endpoints) in moved(event) {
+                let Some(object) = event.object() else { continue };
+                let of = backends.entry((service.clone(), object.source.clone())).or_default();
+                of.extend(endpoints);
+            }
             for object in [&event.before, &event.after].into_iter().flatten() {
                 match &object.spec {
                     Spec::Service(_) => {
@@ -155,10 +163,8 @@ impl Reflector {
                             sources.push(object.source.clone());
                         }
                     }
-                    Spec::Backends(spec) => {
-                        backends.insert((spec.service.clone(), object.source.clone()));
-                    }
-                    Spec::Appliance(_)
+                    Spec::Backends(_)
+                    | Spec::Appliance(_)
                     | Spec::Source(_)
                     | Spec::BgpPeeringPolicy(_)
                     | Spec::PrivateLinkService(_) => {}
@@ -166,13 +172,18 @@ impl Reflector {
             }
             self.list(event);
         }
-        for (service, lists) in &self.lists {
-            let of = lists.iter().filter(|list| turned.contains(&list.source));
-            backends.extend(of.map(|list| (service.clone(), list.source.clone())));
-        }
         let news = self.settle(objects, services, to);
-        for (service, source) in backends {
-            to.set_backends(&service, &source, self.instances(&service, &source));
+        for ((service, source), mut endpoints) in backends {
+            endpoints.sort_unstable();
+            endpoints.dedup();
+            let said = self.instances(&service, &source, Some(&endpoints));
+            to.set_backends_at(&service, &source, &endpoints, said);
+        }
+        for (service, lists) in self.lists.iter().filter(|_| !turned.is_empty()) {
+            for source in turned.iter().filter(|turned| lists.iter().any(|l| l.source == **turned))
+            {
+                to.set_backends(service, source, self.instances(service, source, None));
+            }
         }
         news
     }
@@ -324,8 +335,17 @@ impl Reflector {
         Err(Error::NoNodePort { service: service.clone(), port: said.address.port, first, last })
     }
 
-    /// What a source says of a service's backends, over all its lists.
-    fn instances(&self, service: &Name, source: &Source) -> Vec<Instance> {
+    /// What a source says of a service's backends, over all its lists: of all, or of those at some
+    /// endpoints, which are sorted.
+    fn instances(
+        &self,
+        service: &Name,
+        source: &Source,
+        among: Option<&[Endpoint]>,
+    ) -> Vec<Instance> {
+        let is_asked = |member: &&BackendSpec| {
+            among.is_none_or(|endpoints| endpoints.binary_search(&member.endpoint()).is_ok())
+        };
         let lists = self.lists.get(service).into_iter().flatten();
         let lists = lists.filter(|object| object.source == *source).filter_map(backends_of);
         let mut all: Vec<Instance> = Vec::new();
@@ -334,7 +354,7 @@ impl Reflector {
             several |= !all.is_empty();
             let silent = self.silent.contains(source);
             let instance = |member| instance(member, service, source, self.arm, silent);
-            all.extend(spec.endpoints.iter().map(instance));
+            all.extend(spec.endpoints.iter().filter(is_asked).map(instance));
         }
         if several {
             // A backend may be in two lists for a while: all its names count, and the better state.
@@ -348,6 +368,35 @@ impl Reflector {
             });
         }
         all
+    }
+}
+
+/// The endpoints of a list of backends of which something else is said now, by the service whose
+/// they are; a list that is being deleted says nothing.
+fn moved(event: &Event) -> Vec<(&Name, Vec<Endpoint>)> {
+    let of = |object: &Option<Arc<Object>>| -> Option<&BackendsSpec> {
+        let object = object.as_ref().filter(|object| object.life().deletion.is_none())?;
+        match &object.spec {
+            Spec::Backends(spec) => Some(spec),
+            _ => None,
+        }
+    };
+    fn all(spec: &BackendsSpec) -> Vec<Endpoint> {
+        spec.endpoints.iter().map(BackendSpec::endpoint).collect()
+    }
+    match (of(&event.before), of(&event.after)) {
+        (Some(before), Some(after)) if before.service == after.service => {
+            let mut was: foldhash::HashMap<Endpoint, &BackendSpec> =
+                before.endpoints.iter().map(|member| (member.endpoint(), member)).collect();
+            let is_news = |member: &&BackendSpec| was.remove(&member.endpoint()) != Some(*member);
+            let news = after.endpoints.iter().filter(is_news).map(BackendSpec::endpoint);
+            let mut moved: Vec<Endpoint> = news.collect();
+            moved.extend(was.into_keys());
+            vec![(&after.service, moved)]
+        }
+        (before, after) => {
+            before.into_iter().chain(after).map(|spec| (&spec.service, all(spec))).collect()
+        }
     }
 }
 

@@ -20,6 +20,9 @@ use crate::plane::compile;
 /// What the writer says to one step.
 type FrontendSpec<T = ()> = Result<T, writer::Refusal>;
 
+/// So few differences are looked for one by one among all backends of a service.
+const FEW: usize = 8;
+
 /// What a service wishes of backends.
 type Wishes = Vec<(Key, Wish)>;
 
@@ -36,9 +39,26 @@ struct Before {
 }
 
 /// Which of the wishes from before are no more, or others, and what is new: a service of many
-/// backends has most of them as they were.
+/// backends has most of them as they were, in the same order.
 fn differences(before: Vec<(Key, Wish)>, asked: &[Asked]) -> (Wishes, Wishes) {
     let pair = |asked: &Asked| (asked.key, asked.wish.clone());
+    let same =
+        |((key, wish), asked): &(&(Key, Wish), &Asked)| *key == asked.key && *wish == asked.wish;
+    let first = before.iter().zip(asked).take_while(same).count();
+    let ends = before[first..].iter().rev().zip(asked[first..].iter().rev());
+    let last = ends.take_while(same).count();
+    let gone = &before[first..before.len() - last];
+    let news = &asked[first..asked.len() - last];
+    if gone.len() + news.len() <= FEW {
+        let mut keys = gone.iter().map(|(key, _)| key).chain(news.iter().map(|asked| &asked.key));
+        let several = |key: &Key| {
+            before.iter().filter(|(other, _)| other == key).nth(1).is_some()
+                || asked.iter().filter(|other| other.key == *key).nth(1).is_some()
+        };
+        if !keys.any(several) {
+            return (gone.to_vec(), news.iter().map(pair).collect());
+        }
+    }
     let was: HashMap<Key, &Wish> = before.iter().map(|(key, wish)| (*key, wish)).collect();
     let is: HashMap<Key, &Wish> = asked.iter().map(|asked| (asked.key, &asked.wish)).collect();
     if was.len() < before.len() || is.len() < asked.len() {

@@ -35,13 +35,42 @@ impl Transaction<'_> {
     /// stays.
     /// Service, source and priority are set here, and health is what is known. Of two with one
     /// endpoint, the last counts.
-    pub fn set_backends(&mut self, service: &Name, source: &Source, mut said: Vec<Instance>) {
+    pub fn set_backends(&mut self, service: &Name, source: &Source, said: Vec<Instance>) {
+        self.set_instances(service, source, said, None);
+    }
+
+    /// The same for some endpoints, which are sorted: `said` is all that the source says of them,
+    /// and what it says of others stays.
+    pub fn set_backends_at(
+        &mut self,
+        service: &Name,
+        source: &Source,
+        endpoints: &[Endpoint],
+        said: Vec<Instance>,
+    ) {
+        self.set_instances(service, source, said, Some(endpoints));
+    }
+
+    fn set_instances(
+        &mut self,
+        service: &Name,
+        source: &Source,
+        mut said: Vec<Instance>,
+        among: Option<&[Endpoint]>,
+    ) {
         said.reverse();
         said.sort_by_key(|instance| instance.endpoint);
         said.dedup_by_key(|instance| instance.endpoint);
         let priority = self.precedence.as_ref().unwrap_or(&self.state.precedence).of(source);
         let list = self.instances(service);
-        let gone = places_where(list, |i| i.source == *source && !names(&said, i));
+        let is_gone = |i: &Instance| i.source == *source && !names(&said, i);
+        let gone = match among {
+            None => places_where(list, is_gone),
+            Some(endpoints) => {
+                let places = endpoints.iter().flat_map(|endpoint| places_at(list, endpoint));
+                places.filter(|n| is_gone(&list[*n])).collect()
+            }
+        };
         let mut changes = Changes { gone, ..Changes::default() };
         for mut instance in said {
             let places = places_at(list, &instance.endpoint);
