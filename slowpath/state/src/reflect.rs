@@ -374,13 +374,10 @@ impl Reflector {
 /// The endpoints of a list of backends of which something else is said now, by the service whose
 /// they are; a list that is being deleted says nothing.
 fn moved(event: &Event) -> Vec<(&Name, Vec<Endpoint>)> {
-    let of = |object: &Option<Arc<Object>>| -> Option<&BackendsSpec> {
+    fn of(object: &Option<Arc<Object>>) -> Option<&BackendsSpec> {
         let object = object.as_ref().filter(|object| object.life().deletion.is_none())?;
-        match &object.spec {
-            Spec::Backends(spec) => Some(spec),
-            _ => None,
-        }
-    };
+        backends_of(object).map(|(_, spec)| spec)
+    }
     fn all(spec: &BackendsSpec) -> Vec<Endpoint> {
         spec.endpoints.iter().map(BackendSpec::endpoint).collect()
     }
