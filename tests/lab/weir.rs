@@ -7,13 +7,13 @@ use super::netns::Netns;
 use super::process::{Process, find};
 use super::settings::{Plane, Service, Settings, write_services};
 use super::topology::Lab;
+use control_client::{Request, StatusCode};
 use patience::{TooLate, poll};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 use tables::reason::DropReason;
@@ -296,15 +296,15 @@ impl Weir {
     /// Asks the control socket for a document.
     fn get(&self, path: &str) -> Result<String> {
         let what = || format!("asking the control socket for {path}");
-        let mut stream =
-            UnixStream::connect(self.folder.file("control.sock")).map_err(LabError::io(what()))?;
-        stream.set_read_timeout(Some(PATIENCE)).map_err(LabError::io(what()))?;
-        let answer = ask(&mut stream, path).map_err(LabError::io(what()))?;
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-        if !head.starts_with("HTTP/1.1 200") {
-            return Err(LabError::Asked(format!("{}: {answer}", what())));
+        let request = Request { patience: PATIENCE, ..Request::new("GET", path) };
+        let response = control_client::send(&self.folder.file("control.sock"), &request);
+        let response = response.map_err(|error| LabError::io(what())(error.into()))?;
+        let status = response.status;
+        let body = response.text().map_err(LabError::io(what()))?;
+        match status {
+            StatusCode::OK => Ok(body),
+            _ => Err(LabError::Asked(format!("{}: {status}: {body}", what()))),
         }
-        Ok(body.to_owned())
     }
 
     /// A document of the control socket.
@@ -364,7 +364,7 @@ pub fn probe(ns: &Netns, address: Ipv4Addr) -> Result<String> {
 }
 
 /// One HTTP request without a library: `connection: close`, so the answer ends where it ends.
-fn ask(stream: &mut (impl Read + Write), path: &str) -> std::io::Result<String> {
+fn ask(stream: &mut TcpStream, path: &str) -> std::io::Result<String> {
     let request = format!("GET {path} HTTP/1.1\r\nhost: lab\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes())?;
     let mut answer = Vec::new();

@@ -124,11 +124,6 @@ impl<S: Speaker> Announcer<S> {
         &self.speaker
     }
 
-    /// From the next round on policies are carried out so.
-    pub fn set_settings(&mut self, settings: Settings) {
-        self.settings = settings;
-    }
-
     /// Whether routes are withdrawn by a drain; tells of graceful shutdown before.
     fn drain(&mut self, state: &ControlPlaneState) -> bool {
         if !state.plane.draining {

@@ -1,46 +1,116 @@
 //! Bodies of requests, as JSON.
 
+use std::convert::Infallible;
+use std::marker::PhantomData;
+
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::extract::{FromRequest, Request};
+use axum::http::{HeaderValue, StatusCode, header};
 use listeners::TooSlow;
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::problem::Problem;
+use crate::route::{Describe, JSON, Operation};
 
 /// Bytes of the longest body: a list of 20,000 backends fits.
 pub const LONGEST_BODY: usize = 4 << 20;
 
-/// The type of a whole object.
-pub(crate) const JSON: &str = "application/json";
+/// What a body holds.
+pub(crate) trait Content {
+    /// Its media type.
+    const MEDIA: &'static str = JSON;
+    const IS_REQUIRED: bool = true;
 
-/// A body, if it could be read.
-pub(crate) type Body = Result<Bytes, BytesRejection>;
-
-/// A body of that type.
-pub(crate) fn json(headers: &HeaderMap, body: Body, media: &str) -> Result<Value, Problem> {
-    let told = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let told = told.unwrap_or_default().split(';').next().unwrap_or_default().trim();
-    if !told.eq_ignore_ascii_case(media) {
-        return Err(Problem::media(media));
-    }
-    parse(&whole(body)?)
+    fn schema(operation: &mut Operation<'_>) -> Value;
 }
 
-/// The fields of a body; without a body none of them is said.
-pub(crate) fn fields<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T, Problem> {
-    let empty = matches!(&body, Ok(bytes) if bytes.is_empty());
-    let json = if empty { Value::Object(Default::default()) } else { json(headers, body, JSON)? };
-    // A list of the fields' values would be taken for them.
-    if !json.is_object() {
-        return Err(Problem::request("the body is no JSON object: write {\"field\": value, ...}"));
+/// The object that the path names, in whole.
+pub(crate) struct Whole;
+
+impl Content for Whole {
+    fn schema(operation: &mut Operation<'_>) -> Value {
+        operation.of_subject()
     }
-    Ok(state::object::read(&json, "")?)
 }
 
-fn whole(body: Body) -> Result<Bytes, Problem> {
-    body.map_err(|wrong| match wrong.status() {
+/// What is to be changed in an object (RFC 7396).
+pub(crate) struct MergePatch;
+
+impl Content for MergePatch {
+    const MEDIA: &'static str = "application/merge-patch+json";
+
+    fn schema(_: &mut Operation<'_>) -> Value {
+        json!({ "type": "object" })
+    }
+}
+
+/// Fields that may all be left out, and the body with them.
+pub(crate) struct Fields<T>(PhantomData<T>);
+
+impl<T: JsonSchema> Content for Fields<T> {
+    const IS_REQUIRED: bool = false;
+
+    fn schema(operation: &mut Operation<'_>) -> Value {
+        operation.of_type::<T>()
+    }
+}
+
+/// A body as it came: what is wrong with it is told when it is read.
+pub(crate) struct Body<C> {
+    media: Option<HeaderValue>,
+    bytes: Result<Bytes, BytesRejection>,
+    content: PhantomData<fn() -> C>,
+}
+
+impl<C, S: Send + Sync> FromRequest<S> for Body<C> {
+    type Rejection = Infallible;
+
+    async fn from_request(request: Request, state: &S) -> Result<Body<C>, Infallible> {
+        let media = request.headers().get(header::CONTENT_TYPE).cloned();
+        let bytes = Bytes::from_request(request, state).await;
+        Ok(Body { media, bytes, content: PhantomData })
+    }
+}
+
+impl<C: Content> Describe for Body<C> {
+    fn describe(operation: &mut Operation<'_>) {
+        let schema = C::schema(operation);
+        operation.body(C::MEDIA, C::IS_REQUIRED, schema);
+        ["too-large", "media", "wrong"].into_iter().for_each(|sort| operation.fails(sort));
+    }
+}
+
+impl<C: Content> Body<C> {
+    /// A body of its type.
+    pub fn json(self) -> Result<Value, Problem> {
+        let told = self.media.as_ref().and_then(|value| value.to_str().ok());
+        let told = told.unwrap_or_default().split(';').next().unwrap_or_default().trim();
+        if !told.eq_ignore_ascii_case(C::MEDIA) {
+            return Err(Problem::media(C::MEDIA));
+        }
+        parse(&whole(self.bytes)?)
+    }
+}
+
+impl<T: DeserializeOwned + JsonSchema> Body<Fields<T>> {
+    /// The fields of a body; without a body none of them is said.
+    pub fn fields(self) -> Result<T, Problem> {
+        let empty = matches!(&self.bytes, Ok(bytes) if bytes.is_empty());
+        let json = if empty { Value::Object(Default::default()) } else { self.json()? };
+        // A list of the fields' values would be taken for them.
+        if !json.is_object() {
+            let wrong = "the body is no JSON object: write {\"field\": value, ...}";
+            return Err(Problem::request(wrong));
+        }
+        Ok(state::object::read(&json, "")?)
+    }
+}
+
+fn whole(bytes: Result<Bytes, BytesRejection>) -> Result<Bytes, Problem> {
+    bytes.map_err(|wrong| match wrong.status() {
         StatusCode::PAYLOAD_TOO_LARGE => Problem::too_large(LONGEST_BODY),
         _ => match is_too_slow(&wrong) {
             true => Problem::slow(format!("{TooSlow}; send 32 KiB a second or more")),

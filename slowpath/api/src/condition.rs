@@ -1,8 +1,12 @@
 //! ETags, and the headers that make a request depend on them (RFC 9110 13).
 
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use serde_json::json;
 
 use crate::problem::Problem;
+use crate::route::{Describe, Operation};
 
 /// The tag of a revision.
 pub(crate) fn tag(revision: u64) -> String {
@@ -107,5 +111,45 @@ impl Condition {
             0 => "it doesn't exist; read what is there, and ask again".to_owned(),
             at => format!("it is at revision {at}; read it again, and change what is there now"),
         }))
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Condition {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Condition, Problem> {
+        Condition::of(&parts.headers)
+    }
+}
+
+impl Describe for Condition {
+    fn describe(operation: &mut Operation<'_>) {
+        describe(operation, "If-Match");
+        describe(operation, "If-None-Match");
+        operation.fails("changed");
+    }
+}
+
+fn describe(operation: &mut Operation<'_>, header: &str) {
+    let about = "`*`, or the ETag of what was read, in its quotes.".into();
+    let schema = json!({ "type": "string", "pattern": r#"^(\*|"[0-9]{1,19}")$"# });
+    operation.parameter(header, "header", &about, &schema);
+}
+
+/// The condition of a read: what has not changed is not sent again.
+pub(crate) struct IfChanged(pub Condition);
+
+impl<S: Sync> FromRequestParts<S> for IfChanged {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<IfChanged, Problem> {
+        Condition::of(&parts.headers).map(IfChanged)
+    }
+}
+
+impl Describe for IfChanged {
+    fn describe(operation: &mut Operation<'_>) {
+        describe(operation, "If-None-Match");
+        operation.empty(304, "Nothing has changed since that ETag.");
     }
 }

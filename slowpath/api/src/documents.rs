@@ -4,18 +4,16 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::Router;
 use axum::http::Uri;
 use axum::routing::get;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
-use crate::body::JSON;
-use crate::openapi::parts::{answers, named, place, query, schema_of};
 use crate::problem::Problem;
-use crate::query;
+use crate::query::{self, Asked};
+use crate::route::{Describe, Operation, Route, Routes};
 
 /// Answers a query.
 type Answer = dyn Fn(&Uri) -> Result<Value, Problem> + Send + Sync;
@@ -24,8 +22,7 @@ type Answer = dyn Fn(&Uri) -> Result<Value, Problem> + Send + Sync;
 pub struct Document {
     path: &'static str,
     about: &'static str,
-    parameters: Vec<Value>,
-    schema: Value,
+    describe: fn(&mut Operation<'_>),
     answer: Box<Answer>,
 }
 
@@ -45,60 +42,39 @@ impl Document {
             let asked: Q = query::read(uri)?;
             serde_json::to_value(read(&asked)?).map_err(Problem::broken)
         };
-        let (parameters, schema) = (query::<Q>(), schema_of::<A>());
-        Document { path, about, parameters, schema, answer: Box::new(answer) }
+        let describe = |operation: &mut Operation<'_>| {
+            Asked::<Q>::describe(operation);
+            Json::<A>::describe(operation);
+        };
+        Document { path, about, describe, answer: Box::new(answer) }
     }
 
     /// What it says now, to this question.
     pub(crate) fn answer(&self, uri: &Uri) -> Result<Value, Problem> {
         (self.answer)(uri)
     }
-
-    /// What it is called among operations and schemas.
-    fn name(&self) -> String {
-        self.path.replace('/', "_")
-    }
 }
 
 /// The documents' routes, below whatever they are put.
-pub(crate) fn routes<S>(documents: &Arc<[Document]>) -> Router<S>
+pub(crate) fn routes<S>(documents: &Arc<[Document]>) -> Routes<S>
 where
     S: Clone + Send + Sync + 'static,
 {
-    let mut routes = Router::new();
-    for (place, document) in documents.iter().enumerate() {
+    let mut routes = Routes::new();
+    for (at, document) in documents.iter().enumerate() {
         let all = Arc::clone(documents);
-        let path = format!("/{}", document.path);
-        routes = routes.route(&path, get(move |uri: Uri| answer(all, place, uri)));
+        let handler = get(move |uri: Uri| answer(all, at, uri));
+        let id = document.path.replace('/', "_");
+        let route = Route::new("get", handler, document.describe, &id, document.about);
+        routes = routes.add(&format!("/{}", document.path), [route.good(document.about)]);
     }
     routes
 }
 
-async fn answer(all: Arc<[Document]>, place: usize, uri: Uri) -> Result<Json<Value>, Problem> {
-    let work = move || match all.get(place) {
+async fn answer(all: Arc<[Document]>, at: usize, uri: Uri) -> Result<Json<Value>, Problem> {
+    let work = move || match all.get(at) {
         Some(document) => document.answer(&uri),
         None => Err(Problem::broken("the document is gone")),
     };
     tokio::task::spawn_blocking(work).await.map_err(Problem::broken)?.map(Json)
-}
-
-/// Their schemas and paths in OpenAPI's document.
-pub(crate) fn describe(
-    documents: &[Document],
-    schemas: &mut Map<String, Value>,
-    paths: &mut Map<String, Value>,
-) {
-    for document in documents {
-        let name = document.name();
-        place(schemas, &name, document.schema.clone());
-        let content = json!({ JSON: { "schema": named(&name) } });
-        let good = json!({ "description": document.about, "content": content });
-        let read = json!({
-            "operationId": name,
-            "summary": document.about,
-            "parameters": document.parameters,
-            "responses": answers(&[("200", good)], &[]),
-        });
-        paths.insert(format!("/v1/{}", document.path), json!({ "get": read }));
-    }
 }

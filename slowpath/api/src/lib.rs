@@ -25,8 +25,10 @@ mod kept;
 mod list;
 mod object;
 mod openapi;
+mod path;
 mod problem;
 mod query;
+mod route;
 pub mod serve;
 mod sources;
 mod tables;
@@ -36,12 +38,16 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
-use axum::Router;
+use std::sync::Arc;
+
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::Method;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, post, put};
+use axum::{Extension, Router};
+
+use openapi::Declared;
+use route::Routes;
 
 pub use body::LONGEST_BODY;
 pub use control::{Api, Control};
@@ -53,32 +59,23 @@ pub use wait::{About, Outcome, Wait};
 
 /// The routes of its documents alone, for those who ask without `/v1`.
 pub fn documents(api: &Api) -> Router {
-    documents::routes(&api.documents)
+    documents::routes(&api.documents).router
 }
 
 /// All routes, below `/v1`.
 pub fn router(api: Api) -> Router {
-    let object = get(object::get).put(object::put).patch(object::patch).delete(object::delete);
-    let stored = Router::new()
-        .route("/objects/{kind}", get(list::list))
-        .route("/objects/{kind}/{*name}", object)
-        .route("/sources", get(sources::all))
-        .route("/sources/{source}", get(sources::one))
-        .route("/sources/{source}/confirm", post(sources::confirm))
-        .route("/sources/{source}/renew", post(sources::renew))
-        .route("/sources/{source}/sessions", post(sources::begin))
-        .route("/sources/{source}/sessions/{session}", delete(sources::abort))
-        .route("/sources/{source}/sessions/{session}/commit", post(sources::commit))
-        .route("/sources/{source}/sessions/{session}/chunks/{chunk}", put(sources::chunk))
-        .route_layer(from_fn_with_state(api.clone(), undamaged));
-    let routes = Router::new()
-        .route("/openapi.json", get(openapi::document))
-        .route("/tables/{table}", get(tables::rows))
-        .merge(documents::routes(&api.documents))
-        .merge(stored)
+    let guard = from_fn_with_state(api.clone(), undamaged);
+    let stored = list::routes().merge(object::routes()).merge(sources::routes());
+    let Routes { router, declared } = stored
+        .layer("store", |router| router.route_layer(guard))
+        .merge(tables::routes())
+        .merge(openapi::routes())
+        .merge(documents::routes(&api.documents));
+    let routes = router
         .fallback(unknown)
         .method_not_allowed_fallback(not_allowed)
         .layer(DefaultBodyLimit::max(LONGEST_BODY))
+        .layer(Extension(Arc::new(Declared::new(declared))))
         .with_state(api);
     Router::new().nest("/v1", routes)
 }

@@ -1,35 +1,64 @@
 //! Objects of a kind: page by page, or as a stream of what happens to them.
 
 use axum::Json;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::extract::State;
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
 use state::name::{Name, Source};
 use state::object::{Key, Kind};
 
-use crate::condition::{self, Condition};
+use crate::condition::{self, IfChanged};
 use crate::control::Api;
 use crate::fields::Fields;
+use crate::object;
+use crate::path::{Known, Names};
 use crate::problem::Problem;
-use crate::query::{self, Listed};
-use crate::watch;
+use crate::query::{self, Asked, Listed};
+use crate::route::{Operation, Page, Routes, get};
+use crate::watch::{self, LINES, Line};
+
+pub(crate) fn routes() -> Routes<Api> {
+    let about = "Lists {kind}, or tells what happens to them.";
+    let list = get(list, "list{Kind}", about).fails(&["too-old"]).with(page_or_stream);
+    Routes::new().add("/objects/{kind}", [list])
+}
+
+fn page_or_stream(operation: &mut Operation<'_>) {
+    let part = json!({ "type": "object", "description": "What `fields` left of it." });
+    let item = json!({ "anyOf": [operation.of_subject(), part] });
+    let (page, line) = (Page::of(operation, item), operation.of_type::<Line>());
+    let answer = operation.tagged(200, "A page, or a stream.", page);
+    answer["content"][LINES] = json!({ "schema": line });
+}
+
+/// The path of a kind's objects.
+#[derive(Deserialize, JsonSchema)]
+struct OfKind {
+    #[schemars(skip)]
+    kind: String,
+}
+
+impl Names for OfKind {
+    type Known = Kind;
+
+    fn known(self) -> Result<Kind, Problem> {
+        object::kind(&self.kind)
+    }
+}
 
 /// `GET /v1/objects/KIND`.
-pub(crate) async fn list(
+async fn list(
     State(api): State<Api>,
-    kind: Result<Path<String>, PathRejection>,
-    uri: Uri,
-    headers: HeaderMap,
+    Known(kind): Known<OfKind>,
+    Asked(asked): Asked<Listed>,
+    IfChanged(condition): IfChanged,
 ) -> Result<Response, Problem> {
-    let Path(kind) = kind.map_err(|wrong| Problem::request(wrong.body_text()))?;
-    let kind: Kind = kind.parse().map_err(|wrong| Problem::absent(format!("{wrong}")))?;
-    let asked: Listed = query::read(&uri)?;
     let fields = Fields::read(&asked.fields)?;
     let limit = query::limit(asked.limit)?;
     let after = place(kind, &asked.after)?;
-    let condition = Condition::of(&headers)?;
     if asked.watch {
         return watch::watch(&api, kind, &asked, fields);
     }
@@ -48,11 +77,9 @@ pub(crate) async fn list(
             items.push(fields.of(serde_json::to_value(&**object)?));
             last = Some(object);
         }
-        let mut page = json!({ "revision": objects.revision(), "items": items });
-        if let (Some(last), Some(_)) = (last, all.next()) {
-            page["continue"] = query::mark(last.name.as_str(), last.source.as_str()).into();
-        }
-        Ok::<Value, serde_json::Error>(page)
+        let last = last.filter(|_| all.next().is_some());
+        let next = last.map(|last| query::mark(last.name.as_str(), last.source.as_str()));
+        Ok::<_, serde_json::Error>(Page { revision: objects.revision(), items, next })
     };
     let page = tokio::task::spawn_blocking(page).await.map_err(Problem::broken)?;
     Ok(([etag], Json(page.map_err(Problem::broken)?)).into_response())

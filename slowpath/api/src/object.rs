@@ -4,57 +4,108 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use axum::Json;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::extract::{FromRequestParts, State};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::Value;
-use state::name::{Name, Source};
+use state::name::{NAME_BYTES, Name, Source};
 use state::object::{API, Change, Key, Kind, Object, Why};
 use state::store::Order;
 
-use crate::body::{self, Body, JSON};
-use crate::condition::{self, Condition};
+use crate::body::{Body, Content, MergePatch, Whole};
+use crate::condition::{self, Condition, IfChanged};
 use crate::control::{Api, until};
 use crate::kept;
+use crate::path::{Known, Names};
 use crate::problem::Problem;
-use crate::query::{self, Read, Written};
+use crate::query::{Asked, Read, Written};
+use crate::route::{self, COMING, Describe, Operation, Routes};
 use crate::wait::About;
 
-/// The type of what is to be changed in one (RFC 7396).
-pub(crate) const MERGE_PATCH: &str = "application/merge-patch+json";
 /// How often a change is tried again that others' changes came before.
 const TRIES: usize = 64;
 
-type Target = Result<Path<(String, String)>, PathRejection>;
-
-fn key(target: Target, source: &str) -> Result<Key, Problem> {
-    let Path((kind, name)) = target.map_err(|wrong| Problem::request(wrong.body_text()))?;
-    let kind: Kind = kind.parse().map_err(|wrong| Problem::absent(format!("{wrong}")))?;
-    let name = Name::new(&name).map_err(|wrong| Problem::absent(wrong.to_string()))?;
-    let source = if source.is_empty() { API } else { source };
-    Ok(Key { kind, name, source: Source::new(source) })
+pub(crate) fn routes() -> Routes<Api> {
+    let wrong = ["leaving", "not-in-force", "unanswered", "foreign"];
+    let read = route::get(get, "get{Kind}", "Reads one.").with(|one| one.object(200, "It."));
+    let about = "Makes it so, whatever it was; kept when the answer comes.";
+    let replace = route::put(put, "put{Kind}", about).fails(&wrong).with(|one| {
+        one.object(200, "It.");
+        one.object(201, "It is new.");
+        one.object(202, COMING);
+    });
+    let about = "Changes what is named in the body (RFC 7396); null takes away.";
+    let change = route::patch(patch, "patch{Kind}", about).fails(&wrong).with(|one| {
+        one.object(200, "It.");
+        one.object(202, COMING);
+    });
+    let about = "Takes it away, at once or when all finalizers are gone.";
+    let remove = route::delete(delete, "delete{Kind}", about).fails(&wrong).with(|one| {
+        one.empty(204, "It is gone.");
+        one.object(202, COMING);
+    });
+    Routes::new().add("/objects/{kind}/{*name}", [read, replace, change, remove])
 }
 
-/// What may be written here: every kind that is not read-only.
-fn own(target: Target) -> Result<Key, Problem> {
-    let key = key(target, API)?;
-    match key.kind.read_only() {
-        Some(why) => Err(Problem::read_only(why)),
-        None => Ok(key),
+/// The path of an object.
+#[derive(Deserialize, JsonSchema)]
+struct OfObject {
+    #[schemars(skip)]
+    kind: String,
+    /// `[cluster/]namespace/name`, or a single word.
+    #[schemars(length(max = NAME_BYTES))]
+    #[schemars(regex(pattern = r"^[A-Za-z0-9._:-]+(/[A-Za-z0-9._:-]+){0,2}$"))]
+    name: String,
+}
+
+impl Names for OfObject {
+    type Known = (Kind, Name);
+
+    fn known(self) -> Result<(Kind, Name), Problem> {
+        let kind = kind(&self.kind)?;
+        let name = Name::new(&self.name).map_err(|wrong| Problem::absent(wrong.to_string()))?;
+        Ok((kind, name))
     }
 }
 
+/// What may be written here: every kind that is not read-only.
+struct Own(Key);
+
+impl<S: Send + Sync> FromRequestParts<S> for Own {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Own, Problem> {
+        let Known((kind, name)) = Known::<OfObject>::from_request_parts(parts, state).await?;
+        match kind.read_only() {
+            Some(why) => Err(Problem::read_only(why)),
+            None => Ok(Own(Key { kind, name, source: Source::new(API) })),
+        }
+    }
+}
+
+impl Describe for Own {
+    fn describe(operation: &mut Operation<'_>) {
+        Known::<OfObject>::describe(operation);
+        operation.writes();
+    }
+}
+
+pub(crate) fn kind(text: &str) -> Result<Kind, Problem> {
+    text.parse().map_err(|wrong| Problem::absent(format!("{wrong}")))
+}
+
 /// `GET /v1/objects/KIND/NAME`.
-pub(crate) async fn get(
+async fn get(
     State(api): State<Api>,
-    target: Target,
-    uri: Uri,
-    headers: HeaderMap,
+    Asked(asked): Asked<Read>,
+    Known((kind, name)): Known<OfObject>,
+    IfChanged(condition): IfChanged,
 ) -> Result<Response, Problem> {
-    let asked: Read = query::read(&uri)?;
-    let key = key(target, &asked.source)?;
-    let condition = Condition::of(&headers)?;
+    let source = if asked.source.is_empty() { API } else { asked.source.as_str() };
+    let key = Key { kind, name, source: Source::new(source) };
     let objects = api.store.objects();
     let Some(object) = objects.get(&key) else {
         let others: Vec<&str> =
@@ -72,26 +123,26 @@ pub(crate) async fn get(
 }
 
 /// `PUT /v1/objects/KIND/NAME`.
-pub(crate) async fn put(
+async fn put(
     State(api): State<Api>,
-    target: Target,
-    uri: Uri,
-    headers: HeaderMap,
-    body: Body,
+    Own(key): Own,
+    Asked(written): Asked<Written>,
+    condition: Condition,
+    body: Body<Whole>,
 ) -> Result<Response, Problem> {
-    let (request, json) = Request::of(target, &uri, &headers, body, JSON)?;
+    let (request, json) = Request::of(key, &written, condition, body)?;
     request.write(api, move |key, _| taken(key, json.clone()).map(Some)).await
 }
 
 /// `PATCH /v1/objects/KIND/NAME`.
-pub(crate) async fn patch(
+async fn patch(
     State(api): State<Api>,
-    target: Target,
-    uri: Uri,
-    headers: HeaderMap,
-    body: Body,
+    Own(key): Own,
+    Asked(written): Asked<Written>,
+    condition: Condition,
+    body: Body<MergePatch>,
 ) -> Result<Response, Problem> {
-    let (mut request, patch) = Request::of(target, &uri, &headers, body, MERGE_PATCH)?;
+    let (mut request, patch) = Request::of(key, &written, condition, body)?;
     request.pinned = true;
     let change = move |key: &Key, before: Option<&Arc<Object>>| {
         let Some(before) = before else {
@@ -105,15 +156,12 @@ pub(crate) async fn patch(
 }
 
 /// `DELETE /v1/objects/KIND/NAME`.
-pub(crate) async fn delete(
+async fn delete(
     State(api): State<Api>,
-    target: Target,
-    uri: Uri,
-    headers: HeaderMap,
+    Own(key): Own,
+    Asked(written): Asked<Written>,
+    condition: Condition,
 ) -> Result<Response, Problem> {
-    let key = own(target)?;
-    let written: Written = query::read(&uri)?;
-    let condition = Condition::of(&headers)?;
     let patience = written.patience()?;
     let request = Request { key, condition, pinned: false, dry_run: written.dry_run, patience };
     let there = |key: &Key, before: Option<&Arc<Object>>| match before {
@@ -188,17 +236,13 @@ struct Made {
 }
 
 impl Request {
-    fn of(
-        target: Target,
-        uri: &Uri,
-        headers: &HeaderMap,
-        body: Body,
-        media: &str,
+    fn of<C: Content>(
+        key: Key,
+        written: &Written,
+        mut condition: Condition,
+        body: Body<C>,
     ) -> Result<(Request, Value), Problem> {
-        let key = own(target)?;
-        let written: Written = query::read(uri)?;
-        let mut condition = Condition::of(headers)?;
-        let json = body::json(headers, body, media)?;
+        let json = body.json()?;
         condition.seen = json["revision"].as_u64().unwrap_or_default();
         let (dry_run, patience) = (written.dry_run, written.patience()?);
         Ok((Request { key, condition, pinned: false, dry_run, patience }, json))

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use axum::extract::Query;
+use axum::extract::{FromRequestParts, Query};
 use axum::http::Uri;
+use axum::http::request::Parts;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::problem::Problem;
+use crate::route::{Describe, Operation};
 
 /// Of a list of objects.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -89,6 +91,23 @@ const LONGEST_PAGE: u32 = 1000;
 pub(crate) fn read<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
     let query = Query::try_from_uri(uri);
     query.map(|Query(query)| query).map_err(|wrong| Problem::request(wrong.body_text()))
+}
+
+/// A query, each parameter a field of `T`.
+pub(crate) struct Asked<T>(pub T);
+
+impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Asked<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Asked<T>, Problem> {
+        read(&parts.uri).map(Asked)
+    }
+}
+
+impl<T: JsonSchema> Describe for Asked<T> {
+    fn describe(operation: &mut Operation<'_>) {
+        operation.parameters::<T>("query");
+    }
 }
 
 /// How many items a page has.

@@ -16,26 +16,28 @@
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
-use axum::http::{HeaderMap, StatusCode, Uri, header};
-use axum::response::{IntoResponse, Response};
+use axum::extract::State;
+use axum::response::NoContent;
 use parking_lot::MutexGuard;
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use state::name::Source;
-use state::object::{Change, Object, Objects};
+use state::object::{Change, Kind, Object, Objects};
 use state::reconcile::Now;
 use state::sources::{
-    Added, Begin, Commit, Committed, Confirmed, Error, Lease, Renewed, Report, Sources,
+    Added, Begin, Begun, Commit, Committed, Confirmed, Error, Lease, Renewed, Report, Sources,
 };
 use state::store::Order;
 use tokio::time::MissedTickBehavior;
 
-use crate::body::{self, Body, JSON};
+use crate::body::{Body, Content, Fields};
 use crate::control::{Api, until};
 use crate::kept;
+use crate::path::At;
 use crate::problem::Problem;
-use crate::query::{self, Nothing, Written};
+use crate::query::{Asked, Nothing, Written};
+use crate::route::{Created, Kept, Operation, Page, Routes, delete, get, post, put};
 use crate::wait::About;
 
 #[cfg(test)]
@@ -44,10 +46,80 @@ mod tests;
 /// How often leases are looked at.
 const LOOK: Duration = Duration::from_secs(1);
 
-type At<T> = Result<Path<T>, PathRejection>;
+pub(crate) fn routes() -> Routes<Api> {
+    let about = "Tells of each source its lease, its session and its revision.";
+    let all = get(all, "sources", about).good("All.");
+    let about = "Tells of a source its lease, its session and its revision.";
+    let one = get(one, "source", about).good("It.");
+    let about = "Begins to say all that the source knows; ends a session that it had open.";
+    let begin = post(begin, "begin", about).good("A session is open.");
+    let about = "Says a part of it; one that was taken already is taken for a repetition.";
+    let chunk = put(chunk, "chunk", about).good("Taken.");
+    let about = "Makes what was said all that the source says. What isn't named any more goes.";
+    let commit = post(commit, "commit", about).good("It is what the source says.");
+    let about = "Permits the removal for which the source's list is held.";
+    let confirm = post(confirm, "confirm", about).good("It is permitted.").detail(
+        "The list is taken when it comes again and removes exactly that: files are read again at \
+         once, a session has to be committed again.",
+    );
+    let about = "Forgets what was said in the session.";
+    let abort = delete(abort, "abort", about).good("It is forgotten.");
+    let about = "What the source said last still holds: its lease runs anew.";
+    let renew = post(renew, "renew", about).good("It does.");
+    let held = ["foreign", "held", "superseded", "not-in-force", "leaving", "unanswered"];
+    let session = "/sources/{source}/sessions/{session}";
+    Routes::new()
+        .add("/sources", [all])
+        .add("/sources/{source}", [one])
+        .add("/sources/{source}/confirm", [confirm.fails(&["unanswered"])])
+        .add("/sources/{source}/renew", [renew.fails(&["foreign", "released", "unanswered"])])
+        .add("/sources/{source}/sessions", [begin.fails(&["foreign", "busy", "unanswered"])])
+        .add(session, [abort.fails(&["foreign", "superseded"])])
+        .add(&format!("{session}/commit"), [commit.fails(&held)])
+        .add(
+            &format!("{session}/chunks/{{chunk}}"),
+            [chunk.fails(&["foreign", "gap", "superseded"])],
+        )
+}
 
-fn at<T>(place: At<T>) -> Result<T, Problem> {
-    place.map(|Path(place)| place).map_err(|wrong| Problem::request(wrong.body_text()))
+/// The path of a source.
+#[derive(Deserialize, JsonSchema)]
+struct OfSource {
+    /// The source's name.
+    #[schemars(length(max = 63), regex(pattern = r"^[a-z0-9._-]+$"))]
+    source: String,
+}
+
+/// The path of a session.
+#[derive(Deserialize, JsonSchema)]
+struct OfSession {
+    /// The source's name.
+    #[schemars(length(max = 63), regex(pattern = r"^[a-z0-9._-]+$"))]
+    source: String,
+    /// As the answer to its begin has it.
+    session: u64,
+}
+
+/// The path of a chunk.
+#[derive(Deserialize, JsonSchema)]
+struct OfChunk {
+    /// The source's name.
+    #[schemars(length(max = 63), regex(pattern = r"^[a-z0-9._-]+$"))]
+    source: String,
+    /// As the answer to its begin has it.
+    session: u64,
+    /// 0 for the first, and then one more each.
+    chunk: u64,
+}
+
+/// A list of objects.
+struct Chunk;
+
+impl Content for Chunk {
+    fn schema(operation: &mut Operation<'_>) -> Value {
+        let kinds = [Kind::Service, Kind::Backends].map(|kind| operation.of_kind(kind));
+        json!({ "type": "array", "items": { "anyOf": kinds } })
+    }
 }
 
 /// The machine, configured as is in force, with the objects and the time as they are from then on.
@@ -71,15 +143,13 @@ async fn ask<T: Send + 'static>(
 }
 
 /// `POST /v1/sources/SOURCE/sessions`.
-pub(crate) async fn begin(
+async fn begin(
     State(api): State<Api>,
-    source: At<String>,
-    uri: Uri,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, Problem> {
-    let (source, Nothing {}) = (at(source)?, query::read(&uri)?);
-    let asked: Begin = body::fields(&headers, body)?;
+    At(OfSource { source }): At<OfSource>,
+    _: Asked<Nothing>,
+    body: Body<Fields<Begin>>,
+) -> Result<Created<Begun>, Problem> {
+    let asked = body.fields()?;
     let path = format!("/v1/sources/{source}/sessions");
     let begun = ask(&api, move |api, sources, objects, now| {
         let (begun, batch) = sources.begin(&source, &asked, objects, now)?;
@@ -91,24 +161,21 @@ pub(crate) async fn begin(
         Ok(begun)
     });
     let begun = begun.await?;
-    let place = [(header::LOCATION, format!("{path}/{}", begun.session))];
-    Ok((StatusCode::CREATED, place, Json(begun)).into_response())
+    Ok(Created { path: format!("{path}/{}", begun.session), body: begun })
 }
 
 /// `PUT /v1/sources/SOURCE/sessions/N/chunks/N`.
-pub(crate) async fn chunk(
+async fn chunk(
     State(api): State<Api>,
-    place: At<(String, u64, u64)>,
-    uri: Uri,
-    headers: HeaderMap,
-    body: Body,
+    At(OfChunk { source, session, chunk }): At<OfChunk>,
+    _: Asked<Nothing>,
+    body: Body<Chunk>,
 ) -> Result<Json<Added>, Problem> {
-    let ((source, id, number), Nothing {}) = (at(place)?, query::read(&uri)?);
     // It may be long: read where others don't wait for it, and before anybody waits for the lock.
-    let read = move || said(&body::json(&headers, body, JSON)?);
+    let read = move || said(&body.json()?);
     let said = tokio::task::spawn_blocking(read).await.map_err(Problem::broken)??;
     let added =
-        ask(&api, move |_, sources, _, now| Ok(sources.add(&source, id, number, said, now)?));
+        ask(&api, move |_, sources, _, now| Ok(sources.add(&source, session, chunk, said, now)?));
     added.await.map(Json)
 }
 
@@ -128,19 +195,16 @@ fn said(json: &Value) -> Result<Vec<Object>, Problem> {
 }
 
 /// `POST /v1/sources/SOURCE/sessions/N/commit`.
-pub(crate) async fn commit(
+async fn commit(
     State(api): State<Api>,
-    place: At<(String, u64)>,
-    uri: Uri,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<(StatusCode, Json<Committed>), Problem> {
-    let (source, id) = at(place)?;
-    let written: Written = query::read(&uri)?;
+    At(OfSession { source, session }): At<OfSession>,
+    Asked(written): Asked<Written>,
+    body: Body<Fields<Commit>>,
+) -> Result<Kept<Committed>, Problem> {
     let (dry_run, patience) = (written.dry_run, written.patience()?);
-    let asked: Commit = body::fields(&headers, body)?;
+    let asked = body.fields()?;
     let made = ask(&api, move |api, sources, objects, now| {
-        let (committed, batch) = match sources.commit(&source, id, &asked, objects, now) {
+        let (committed, batch) = match sources.commit(&source, session, &asked, objects, now) {
             Err(Error::Held(held)) if !dry_run => {
                 let record = held.record(objects, now.wall);
                 tracing::warn!("{held}");
@@ -158,25 +222,23 @@ pub(crate) async fn commit(
         let settles = vec![Source::new(&source)];
         let order = Order { settles, ..Order::new(batch, now.wall) };
         let revision = kept::write_blocking(api, order)?;
-        sources.committed(&source, id);
+        sources.committed(&source, session);
         Ok((committed, about.map(|(about, patience)| (revision, about, patience))))
     });
     let (committed, waits) = made.await?;
-    let done = match waits {
+    let in_force = match waits {
         Some((revision, about, patience)) => until(&api, revision, (about, true), patience).await?,
         None => true,
     };
-    let status = if done { StatusCode::OK } else { StatusCode::ACCEPTED };
-    Ok((status, Json(committed)))
+    Ok(Kept { in_force, body: committed })
 }
 
 /// `POST /v1/sources/SOURCE/confirm`, for sources that speak here and for the appliance's files.
-pub(crate) async fn confirm(
+async fn confirm(
     State(api): State<Api>,
-    source: At<String>,
-    uri: Uri,
+    At(OfSource { source }): At<OfSource>,
+    _: Asked<Nothing>,
 ) -> Result<Json<Confirmed>, Problem> {
-    let (source, Nothing {}) = (at(source)?, query::read(&uri)?);
     let confirmed = ask(&api, move |api, sources, objects, now| {
         let (confirmed, batch) = sources.confirm(&source, objects, now)?;
         kept::write_blocking(api, Order::new(batch, now.wall))?;
@@ -187,26 +249,23 @@ pub(crate) async fn confirm(
 }
 
 /// `DELETE /v1/sources/SOURCE/sessions/N`.
-pub(crate) async fn abort(
+async fn abort(
     State(api): State<Api>,
-    place: At<(String, u64)>,
-    uri: Uri,
-) -> Result<StatusCode, Problem> {
-    let ((source, id), Nothing {}) = (at(place)?, query::read(&uri)?);
-    ask(&api, move |_, sources, _, _| Ok(sources.abort(&source, id)?)).await?;
-    Ok(StatusCode::NO_CONTENT)
+    At(OfSession { source, session }): At<OfSession>,
+    _: Asked<Nothing>,
+) -> Result<NoContent, Problem> {
+    ask(&api, move |_, sources, _, _| Ok(sources.abort(&source, session)?)).await?;
+    Ok(NoContent)
 }
 
 /// `POST /v1/sources/SOURCE/renew`.
-pub(crate) async fn renew(
+async fn renew(
     State(api): State<Api>,
-    source: At<String>,
-    uri: Uri,
-    headers: HeaderMap,
-    body: Body,
+    At(OfSource { source }): At<OfSource>,
+    _: Asked<Nothing>,
+    body: Body<Fields<Lease>>,
 ) -> Result<Json<Renewed>, Problem> {
-    let (source, Nothing {}) = (at(source)?, query::read(&uri)?);
-    let asked: Lease = body::fields(&headers, body)?;
+    let asked = body.fields()?;
     let renewed = ask(&api, move |api, sources, objects, now| {
         let (renewed, batch) = sources.renew(&source, &asked, objects, now)?;
         kept::write_blocking(api, Order::new(batch, now.wall))?;
@@ -216,22 +275,20 @@ pub(crate) async fn renew(
 }
 
 /// `GET /v1/sources`.
-pub(crate) async fn all(State(api): State<Api>, uri: Uri) -> Result<Json<Value>, Problem> {
-    let Nothing {} = query::read(&uri)?;
+async fn all(State(api): State<Api>, _: Asked<Nothing>) -> Result<Json<Page<Report>>, Problem> {
     let all = ask(&api, |_, sources, objects, now| {
         let items = sources.report(objects, now);
-        Ok(json!({ "revision": objects.revision(), "items": items }))
+        Ok(Page { revision: objects.revision(), items, next: None })
     });
     all.await.map(Json)
 }
 
 /// `GET /v1/sources/SOURCE`.
-pub(crate) async fn one(
+async fn one(
     State(api): State<Api>,
-    source: At<String>,
-    uri: Uri,
+    At(OfSource { source }): At<OfSource>,
+    _: Asked<Nothing>,
 ) -> Result<Json<Report>, Problem> {
-    let (source, Nothing {}) = (at(source)?, query::read(&uri)?);
     let one = ask(&api, move |_, sources, objects, now| {
         let all = sources.report(objects, now).into_iter();
         let found = all.into_iter().find(|report| report.source.as_str() == source);

@@ -1,35 +1,64 @@
 //! The tables that are made of the objects: read-only, as the planes are told of them.
 
 use axum::Json;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
-use axum::http::Uri;
-use serde_json::{Value, json};
+use axum::extract::State;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
 use state::show::{KeyFilter, Row, Table};
 
 use crate::control::Api;
 use crate::fields::Fields;
+use crate::path::{Known, Names};
 use crate::problem::Problem;
-use crate::query::{self, Rows};
+use crate::query::{self, Asked, Rows};
+use crate::route::{Operation, Page, Routes, Subject, get};
+
+pub(crate) fn routes() -> Routes<Api> {
+    let rows = get(rows, "table_{table}", "Rows of the table {table}.").with(page_of_rows);
+    Routes::new().add("/tables/{table}", [rows])
+}
+
+fn page_of_rows(operation: &mut Operation<'_>) {
+    let Subject::Table(table) = operation.subject else { return };
+    let cell = json!({ "type": ["string", "number", "boolean", "array", "null"] });
+    let columns: Map<String, Value> =
+        table.columns().iter().map(|column| ((*column).to_owned(), cell.clone())).collect();
+    let row = json!({ "type": "object", "properties": columns, "additionalProperties": false });
+    let page = Page::of(operation, row);
+    operation.content(200, "A page of rows.", page);
+}
+
+/// The path of a table.
+#[derive(Deserialize, JsonSchema)]
+struct OfTable {
+    #[schemars(skip)]
+    table: String,
+}
+
+impl Names for OfTable {
+    type Known = Table;
+
+    fn known(self) -> Result<Table, Problem> {
+        Table::named(&self.table).ok_or_else(|| {
+            let known: Vec<&str> = Table::ALL.iter().map(|table| table.name()).collect();
+            let (name, known) = (&self.table, known.join(", "));
+            Problem::absent(format!("there is no table `{name}`; there are {known}"))
+        })
+    }
+}
 
 /// `GET /v1/tables/TABLE`.
-pub(crate) async fn rows(
+async fn rows(
     State(api): State<Api>,
-    table: Result<Path<String>, PathRejection>,
-    uri: Uri,
-) -> Result<Json<Value>, Problem> {
-    let Path(name) = table.map_err(|wrong| Problem::request(wrong.body_text()))?;
-    let Some(table) = Table::named(&name) else {
-        let known: Vec<&str> = Table::ALL.iter().map(|table| table.name()).collect();
-        let known = known.join(", ");
-        return Err(Problem::absent(format!("there is no table `{name}`; there are {known}")));
-    };
-    let asked: Rows = query::read(&uri)?;
+    Known(table): Known<OfTable>,
+    Asked(asked): Asked<Rows>,
+) -> Result<Json<Page<Value>>, Problem> {
     let (fields, limit) = (Fields::read(&asked.fields)?, query::limit(asked.limit)?);
     let unknown = |column: &&str| !column.is_empty() && !table.columns().contains(column);
     if let Some(column) = asked.fields.split(',').find(unknown) {
         let known = table.columns().join(", ");
-        let wrong = format!("fields: {name} has no column `{column}`; it has {known}");
+        let wrong = format!("fields: {} has no column `{column}`; it has {known}", table.name());
         return Err(Problem::request(wrong));
     }
     let after = query::marked(&asked.after)?;
@@ -47,12 +76,8 @@ pub(crate) async fn rows(
         let page = rows.get(start..end).unwrap_or_default().to_vec();
         let next = page.last().filter(|_| end < rows.len());
         let next = next.map(|last| query::mark(key(table, last), &end.to_string()));
-        let items: Vec<Value> = page.into_iter().map(|row| fields.of(row.into())).collect();
-        let mut page = json!({ "revision": tables.revision(), "items": items });
-        if let Some(next) = next {
-            page["continue"] = next.into();
-        }
-        Json(page)
+        let items = page.into_iter().map(|row| fields.of(row.into())).collect();
+        Json(Page { revision: tables.revision(), items, next })
     };
     tokio::task::spawn_blocking(page).await.map_err(Problem::broken)
 }

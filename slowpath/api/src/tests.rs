@@ -1,15 +1,17 @@
 //! The parts that need no appliance: what is asked, and on what condition. The routes themselves
 //! are tried on the running program (slowpath/tests/process/api.rs).
 
+use std::sync::Arc;
+
 use axum::http::HeaderMap;
-use serde_json::{Map, json};
+use serde_json::json;
 
 use crate::Document;
 use crate::condition::Condition;
-use crate::documents;
 use crate::fields::Fields;
 use crate::problem::Problem;
 use crate::query::{self, Listed, Nothing, Rows, Written};
+use crate::{documents, openapi};
 
 #[test]
 fn only_the_fields_that_are_named_are_left() {
@@ -100,16 +102,21 @@ fn documents_are_asked_and_described_by_their_types() {
         prefix => Ok(vec![prefix.to_owned()]),
     };
     let plain = Document::new("a/b", "Plain.", |_: &Nothing| Ok(Problem::request("x")));
-    let all = [Document::new("a", "Echoes.", echo), plain];
+    let all: Arc<[Document]> = [Document::new("a", "Echoes.", echo), plain].into();
     let ask = |place: usize, uri: &str| all[place].answer(&uri.parse().unwrap());
     assert_eq!(ask(0, "/v1/a?prefix=p").unwrap(), json!(["p"]));
     assert_eq!(ask(0, "/v1/a?prefix=none").unwrap_err().status, 404);
     assert_eq!(ask(0, "/v1/a?prefx=p").unwrap_err().status, 400);
     assert_eq!(ask(1, "/v1/a/b?x=1").unwrap_err().status, 400);
-    let (mut schemas, mut paths) = (Map::new(), Map::new());
-    documents::describe(&all, &mut schemas, &mut paths);
-    assert_eq!(schemas["a"]["items"], json!({ "type": "string" }));
-    assert!(schemas["a_b"]["properties"]["status"].is_object(), "{schemas:?}");
+    let document = openapi::of(&documents::routes::<()>(&all).declared);
+    let paths = &document["paths"];
+    let schema = |path: &str| {
+        &paths[path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+    };
+    assert_eq!(schema("/v1/a")["items"], json!({ "type": "string" }));
+    assert_eq!(schema("/v1/a/b"), &json!({ "$ref": "#/components/schemas/Problem" }));
+    let problem = &document["components"]["schemas"]["Problem"];
+    assert!(problem["properties"]["status"].is_object(), "{problem:?}");
     let parameters = paths["/v1/a"]["get"]["parameters"].as_array().unwrap();
     let names: Vec<&str> = parameters.iter().map(|one| one["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["limit", "continue", "prefix", "fields"]);

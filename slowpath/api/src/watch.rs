@@ -35,6 +35,7 @@ const ALIVE: Duration = Duration::from_secs(10);
 /// A line of a stream.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "lowercase")]
+#[schemars(rename = "Change")]
 pub(crate) enum Line {
     /// The object is so from this revision on.
     Put {

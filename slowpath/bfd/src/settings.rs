@@ -19,13 +19,6 @@ pub struct Key {
     pub multihop: bool,
 }
 
-impl Key {
-    /// A neighbour on the same network.
-    pub fn single_hop(peer: IpAddr) -> Key {
-        Key { peer, local: None, interface: None, multihop: false }
-    }
-}
-
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.peer)?;

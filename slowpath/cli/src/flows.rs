@@ -102,7 +102,7 @@ pub fn flows(socket: &Path, args: &FlowsArgs) -> Result<FlowPage, String> {
 pub fn trace(with: &With, socket: &Path, args: &TraceArgs) -> Result<(), String> {
     let (packets, seconds) = (args.packets, args.seconds);
     let path = format!("/trace?packets={packets}&seconds={seconds}{}", args.filter.query());
-    let patience = Duration::from_secs(u64::from(seconds) + 5);
+    let patience = ask::PATIENCE + Duration::from_secs(u64::from(seconds) + 5);
     let answer = ask::lines(socket, &path, patience).map_err(|e| e.to_string())?;
     if std::io::stderr().is_terminal() && with.output() == Output::Table {
         eprintln!("waiting up to {seconds} s for {packets} packets");

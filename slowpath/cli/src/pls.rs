@@ -171,10 +171,10 @@ fn decide(with: &With, socket: &Path, verdict: &str, args: &DecideArgs) -> Resul
         reason.unwrap_or_default()
     );
     // Azure is asked before the answer comes.
-    let more_time = std::time::Duration::from_secs(60);
-    let request = Request { more_time, ..Request::new("PUT", &asked) };
-    let answer = ask::send(socket, &request).and_then(ask::Answer::document::<Connection>);
-    let connection = answer.map_err(|e| e.to_string())?;
+    let patience = ask::PATIENCE + std::time::Duration::from_secs(60);
+    let request = Request { patience, ..Request::new("PUT", &asked) };
+    let answer = ask::document_of(socket, &request);
+    let connection: Connection = answer.map_err(|e| e.to_string())?;
     print(with, &connection, || format!("{} is {}\n", connection.name, connection.state));
     Ok(())
 }
@@ -190,8 +190,7 @@ fn pause(with: &With, socket: &Path, name: &str, until: &Value) -> Result<(), St
     let at = format!("/v1/objects/private-link-services/{}", path(name));
     let headers = &[("Content-Type", "application/merge-patch+json")];
     let request = Request { headers, body: &body, ..Request::new("PATCH", &at) };
-    let answer = ask::send(socket, &request).and_then(ask::Answer::document::<Value>);
-    let object = answer.map_err(|e| e.to_string())?;
+    let object: Value = ask::document_of(socket, &request).map_err(|e| e.to_string())?;
     let done = match until {
         Value::Null => format!("{name} goes on\n"),
         Value::String(until) => format!("{name} is paused until {until}\n"),

@@ -25,8 +25,8 @@ pub enum SourceWhat {
 pub fn run(with: &With, socket: &Path, what: &SourceWhat) -> Result<(), String> {
     let SourceWhat::Confirm { name } = what;
     let path = format!("/v1/sources/{}/confirm", escaped(name));
-    let answer = ask::send(socket, &Request::new("POST", &path));
-    let confirmed: Value = answer.and_then(ask::Answer::document).map_err(|e| e.to_string())?;
+    let answer = ask::document_of(socket, &Request::new("POST", &path));
+    let confirmed: Value = answer.map_err(|e| e.to_string())?;
     print(with, &confirmed, || {
         let (removed, of) = (&confirmed["removed"], &confirmed["of"]);
         format!("{name}: the removal of {removed} of {of} objects is confirmed\n")

@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 
 use api::Problem;
 use clap::Args;
+use control_client::StatusCode;
 use serde::Serialize;
 use serde_json::Value;
 use state::name::Name;
 use state::object::{Kind, Object};
 
-use super::ask::{self, AskError, Request};
+use super::ask::{self, AskError, PATIENCE, Request};
 use super::difference::{self, Field};
 use super::options::{Output, With};
 use super::output::{print, put};
@@ -180,13 +181,13 @@ fn write(socket: &Path, wish: &Wish<'_>, how: &How) -> Result<Written, Failed> {
             (false, Done::Deleted) if how.wait > 0 => format!("{path}?wait={}s", how.wait),
             _ => path.clone(),
         };
-        let more_time = Duration::from_secs(how.wait);
+        let patience = PATIENCE + Duration::from_secs(how.wait);
         let request =
-            Request { headers: &headers, body: &body, more_time, ..Request::new(method, &asked) };
+            Request { headers: &headers, body: &body, patience, ..Request::new(method, &asked) };
         match ask::send(socket, &request) {
             Ok(answer) => {
                 let waited = asked.contains("?wait=");
-                return Ok((done, fields, waited.then_some(answer.status != 202)));
+                return Ok((done, fields, waited.then_some(answer.status != StatusCode::ACCEPTED)));
             }
             // Somebody was quicker: what it shall be is made of what is there now.
             Err(AskError::Problem(problem)) if problem.status == 412 => {}
@@ -204,9 +205,10 @@ fn wait(socket: &Path, report: &Report, left: Duration) -> Result<bool, Failed> 
     let path = format!("{}?wait={wait}", path(report.kind, &report.name));
     // A change of nothing: what others wrote meanwhile stays.
     let headers = [("Content-Type", "application/merge-patch+json")];
+    let patience = PATIENCE + left;
     let request =
-        Request { headers: &headers, body: "{}", more_time: left, ..Request::new("PATCH", &path) };
-    Ok(ask::send(socket, &request)?.status != 202)
+        Request { headers: &headers, body: "{}", patience, ..Request::new("PATCH", &path) };
+    Ok(ask::send(socket, &request)?.status != StatusCode::ACCEPTED)
 }
 
 /// Makes wishes come true, and tells what became of each.

@@ -25,7 +25,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
 pub use appliance::ApplianceSpec;
@@ -69,8 +69,8 @@ macro_rules! specs {
         }
 
         impl Kind {
-            fn spec_schema(self) -> serde_json::Value {
-                match self { $(Kind::$kind => schemars::schema_for!($spec).into(),)* }
+            fn spec_schema(self, generator: &mut SchemaGenerator) -> serde_json::Value {
+                match self { $(Kind::$kind => <$spec>::json_schema(generator).into(),)* }
             }
 
             fn spec_from(self, json: &serde_json::Value) -> Result<Spec, Refusal> {

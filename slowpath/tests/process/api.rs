@@ -1,9 +1,10 @@
 //! The API as programs meet it: over the unix socket, and over TCP with TLS and a token.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
+use control_client::Request;
 use patience::{eventually, met};
 use serde_json::{Value, json};
 
@@ -420,9 +421,8 @@ fn the_document_names_every_kind_and_nothing_that_is_not_there() {
         assert!(document.pointer(reference).is_some(), "{reference} leads nowhere");
     }
     // A stream that is given up is heard of.
-    let mut stream = UnixStream::connect(folder.socket()).unwrap();
-    stream.write_all(b"GET /v1/objects/services?watch=true HTTP/1.0\r\n\r\n").unwrap();
-    drop(stream);
+    let watch = Request::new("GET", "/v1/objects/services?watch=true");
+    drop(control_client::send(Path::new(&folder.socket()), &watch).unwrap());
 }
 
 #[test]

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::net::TcpListener;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
 use std::sync::Mutex;
 use std::time::Duration;
 
+use control_client::Request;
 use patience::{PATIENCE, eventually_within};
 use serde_json::Value;
 use tables::region::Place;
@@ -175,15 +175,12 @@ impl Folder {
         headers: &[(&str, &str)],
         body: &str,
     ) -> io::Result<Answer> {
-        let mut stream = UnixStream::connect(self.socket())?;
-        let given: String =
-            headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-        let len = body.len();
-        let head = format!("{method} {path} HTTP/1.0\r\nContent-Length: {len}\r\n{given}\r\n");
-        stream.write_all((head + body).as_bytes())?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text)?;
-        Answer::read(&text).ok_or_else(|| io::Error::other(format!("cut short: {text}")))
+        let request = Request { method, path, headers, body, patience: PATIENCE * 10 };
+        let response = control_client::send(Path::new(&self.socket()), &request)?;
+        let headers = response.headers.iter();
+        let head = headers.map(|(name, value)| format!("{name}: {}\n", value.to_str().unwrap()));
+        let (status, head) = (response.status.as_u16(), head.collect());
+        Ok(Answer { status, head, body: response.text()? })
     }
 
     pub fn get(&self, port: u16, path: &str, accept: &str) -> String {

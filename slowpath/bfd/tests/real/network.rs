@@ -150,11 +150,13 @@ pub fn neighbours() -> routers::Result<(Arc<Netns>, Arc<Netns>)> {
 
 /// Sessions with the neighbour of [`neighbours`].
 pub fn single_hop_keys() -> [Key; 2] {
-    let four = Key::single_hop("10.0.0.2".parse().expect("an address"));
+    let address = |text: &str| text.parse().expect("an address");
+    let four = Key { peer: address("10.0.0.2"), local: None, interface: None, multihop: false };
     let six = Key {
         interface: Some("here".to_owned()),
-        local: Some("fd00::1".parse().expect("an address")),
-        ..Key::single_hop("fd00::2".parse().expect("an address"))
+        local: Some(address("fd00::1")),
+        peer: address("fd00::2"),
+        multihop: false,
     };
     [four, six]
 }

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::network::{Ours, Outcome, neighbours};
-use bfd::{Key, Settings};
+use crate::network::{Ours, Outcome, neighbours, single_hop_keys};
+use bfd::Settings;
 use routers::{Bird, Daemon, Frr, Gobgp, Netns, PATIENCE, wait_for};
 
 const GOBGP: &str = "\
@@ -147,7 +147,7 @@ fn keeps(
     wait_for("all routes exchanged", PATIENCE, || theirs.exchanged())?;
     // Not before: where BFD comes up while BGP does, FRR 8.4 may end the new BGP session with
     // Cease/BFD Down (RFC 9384) a moment after it has our routes, and then has none to keep.
-    let key = Key::single_hop("10.0.0.2".parse()?);
+    let [key, _] = single_hop_keys();
     let ours = Ours::start(&here, 7)?;
     ours.bfd.set(key.clone(), Settings::default())?;
     wait_for("BFD up at the neighbour", PATIENCE, || theirs.bfd_is(true))?;

@@ -209,12 +209,6 @@ pub(super) struct Installed {
 }
 
 impl Installed {
-    /// Whether the peer's segments have to be authenticated.
-    #[cfg(test)]
-    pub(super) fn is_any(&self) -> bool {
-        self.md5 || !self.ao.is_empty()
-    }
-
     /// Replaces the keys of `peer` that the kernel has by those of `transport`; none: removes them.
     ///
     /// # Errors
@@ -343,10 +337,10 @@ mod tests {
         let transport = Transport { tcp_ao: vec![key("secret")], ..Transport::default() };
         let mut installed = Installed::default();
         match installed.replace(&socket, Ipv4Addr::LOCALHOST.into(), Some(&transport)) {
-            Ok(()) => assert!(installed.is_any()),
+            Ok(()) => assert_ne!(installed, Installed::default()),
             Err(error) => {
                 assert!(error.to_string().contains("CONFIG_TCP_AO"), "{error}");
-                assert!(!installed.is_any());
+                assert_eq!(installed, Installed::default());
             }
         }
     }

@@ -15,8 +15,6 @@ pub mod cease {
     pub const DECONFIGURED: u8 = 3;
     /// Administrative reset; may carry words.
     pub const RESET: u8 = 4;
-    /// The connection isn't wanted.
-    pub const REJECTED: u8 = 5;
     /// Something of the configuration changed.
     pub const CHANGED: u8 = 6;
     /// The other of two connections stays.

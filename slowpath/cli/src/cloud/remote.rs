@@ -199,14 +199,21 @@ async fn instance(id: &str, state: &str, patience: Patience) -> Result<Waited, C
     wait::until(&pause, patience.whole(), state, look).await
 }
 
+/// What slowpath shows of the cloud.
+async fn report(socket: &Path) -> Result<Report, String> {
+    let socket = socket.to_owned();
+    let read = tokio::task::spawn_blocking(move || ask::get(&socket, "/cloud"));
+    read.await.map_err(|e| e.to_string())?
+}
+
 /// slowpath asks AWS all the time, and tells what it was told.
 async fn own_target(socket: &Path, state: &str, patience: Patience) -> Result<Waited, String> {
     let look = || async {
-        Ok(match ask::document::<Report>(socket, "/cloud") {
+        Ok(match report(socket).await {
             Ok(report) if !report.state.is_empty() => report.state,
             Ok(report) if report.cloud.is_empty() => "no cloud is asked anything".to_owned(),
             Ok(report) => format!("no target: {} {}", report.phase, report.trouble),
-            Err(error) => error.to_string(),
+            Err(error) => error,
         })
     };
     let waited = wait::until(&Clock::default(), patience.whole(), state, look).await;
@@ -222,8 +229,11 @@ async fn target(
 ) -> Result<Waited, String> {
     let text = |error: CallError| error.to_string();
     let (account, _stay) = account(None, Policy::ONCE, patience.bound()).await.map_err(text)?;
-    let by_slowpath = || ask::document::<Report>(socket, "/cloud").ok().map(|report| report.group);
-    let known = group.map(str::to_owned).or_else(by_slowpath).filter(|arn| !arn.is_empty());
+    let known = match group {
+        Some(arn) => Some(arn.to_owned()),
+        None => report(socket).await.ok().map(|report| report.group),
+    };
+    let known = known.filter(|arn| !arn.is_empty());
     let group = match known {
         Some(arn) => arn,
         None => {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, SchemaGenerator};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
@@ -126,19 +126,11 @@ impl<'de> Deserialize<'de> for Object {
     }
 }
 
-/// The JSON schema of a kind, envelope and all.
-pub fn schema(kind: Kind) -> Value {
-    let mut all = Value::from(schemars::schema_for!(Envelope<Value>));
-    let mut spec = kind.spec_schema();
-    if let (Some(all), Some(own)) = (all["$defs"].as_object_mut(), spec["$defs"].as_object_mut()) {
-        all.append(own);
-    }
-    if let Some(spec) = spec.as_object_mut() {
-        spec.shift_remove("$defs");
-        spec.shift_remove("$schema");
-    }
+/// The JSON schema of a kind, envelope and all; what it refers to is left with the generator.
+pub fn schema(kind: Kind, generator: &mut SchemaGenerator) -> Value {
+    let mut all = Value::from(Envelope::<Value>::json_schema(generator));
     all["title"] = kind.as_str().into();
-    all["properties"]["spec"] = spec;
+    all["properties"]["spec"] = kind.spec_schema(generator);
     all["properties"]["kind"] = serde_json::json!({ "const": kind.as_str() });
     all
 }

@@ -88,6 +88,7 @@ pub struct Renewed {
 
 /// How it goes with a source.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "SourceReport")]
 pub struct Report {
     /// Which.
     #[schemars(with = "String")]

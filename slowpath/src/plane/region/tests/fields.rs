@@ -189,7 +189,7 @@ fn with(spec: &Value, more: &Value) -> Value {
 
 #[test]
 fn each_field_of_a_service_is_carried_out_or_refused() {
-    let (all, schema) = (fields(), schema(Kind::Service));
+    let (all, schema) = (fields(), schema(Kind::Service, &mut Default::default()));
     let mut known: Vec<&str> = all.iter().map(|(field, ..)| *field).collect();
     let there = schema["properties"]["spec"]["properties"].as_object().unwrap();
     let mut there: Vec<&str> = there.keys().map(String::as_str).collect();

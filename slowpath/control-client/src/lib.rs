@@ -1,0 +1,158 @@
+//! The HTTP client of the control socket: one request per connection, and a response that is read
+//! as it arrives.
+//!
+//! Requests are HTTP/1.0, so that the end of the connection ends the response, also of a trace or
+//! a watch whose server stops. The client blocks its thread; async code calls it from
+//! `spawn_blocking`.
+#![forbid(unsafe_code)]
+
+use std::error::Error as _;
+use std::io::{self, Read};
+use std::path::Path;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full};
+pub use hyper::StatusCode;
+use hyper::body::{Buf, Bytes, Incoming};
+use hyper::client::conn::http1;
+use hyper::header::{HOST, HeaderMap};
+use hyper::{Response as Head, Version};
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tokio::runtime::{Builder, Runtime};
+
+#[cfg(test)]
+mod tests;
+
+/// How long the server may be silent unless the request says otherwise.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A request.
+pub struct Request<'a> {
+    /// `GET`, `PUT`, ...
+    pub method: &'a str,
+    /// Path and query.
+    pub path: &'a str,
+    /// The type of the body, and conditions.
+    pub headers: &'a [(&'a str, &'a str)],
+    /// Empty, or JSON.
+    pub body: &'a str,
+    /// How long the server may be silent: before the response, and between its parts.
+    pub patience: Duration,
+}
+
+impl<'a> Request<'a> {
+    /// A request without headers and body.
+    pub fn new(method: &'a str, path: &'a str) -> Request<'a> {
+        Request { method, path, headers: &[], body: "", patience: PATIENCE }
+    }
+}
+
+/// Why there is no response.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The socket cannot be connected to.
+    #[error(transparent)]
+    Connect(io::Error),
+    /// The connection broke, or the server was silent for too long.
+    #[error(transparent)]
+    Broken(#[from] io::Error),
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> io::Error {
+        match error {
+            Error::Connect(error) | Error::Broken(error) => error,
+        }
+    }
+}
+
+/// A response whose body has not been read.
+pub struct Response {
+    /// The status code.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body. The connection closes when it is dropped.
+    pub body: Body,
+}
+
+impl Response {
+    /// The whole body.
+    pub fn text(mut self) -> io::Result<String> {
+        let mut text = String::new();
+        self.body.read_to_string(&mut text)?;
+        Ok(text)
+    }
+}
+
+/// A body that arrives while it is read.
+pub struct Body {
+    /// Drives the connection, which is a task of it.
+    runtime: Runtime,
+    incoming: Incoming,
+    /// What has arrived and is not read.
+    arrived: Bytes,
+    patience: Duration,
+}
+
+impl Read for Body {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        while self.arrived.is_empty() {
+            let frame = within(&self.runtime, self.patience, self.incoming.frame())?;
+            match frame.transpose().map_err(io_error)? {
+                Some(frame) => self.arrived = frame.into_data().unwrap_or_default(),
+                None => return Ok(0),
+            }
+        }
+        let len = self.arrived.len().min(into.len());
+        self.arrived.copy_to_slice(&mut into[..len]);
+        Ok(len)
+    }
+}
+
+/// Connects, sends the request and returns the response, whatever its status.
+pub fn send(socket: &Path, request: &Request<'_>) -> Result<Response, Error> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let stream = runtime.block_on(UnixStream::connect(socket)).map_err(Error::Connect)?;
+    let head = within(&runtime, request.patience, exchange(stream, request))??;
+    let (head, incoming) = head.into_parts();
+    let body = Body { runtime, incoming, arrived: Bytes::new(), patience: request.patience };
+    Ok(Response { status: head.status, headers: head.headers, body })
+}
+
+async fn exchange(stream: UnixStream, request: &Request<'_>) -> io::Result<Head<Incoming>> {
+    let mut message = hyper::Request::builder().method(request.method).uri(request.path);
+    for (name, value) in request.headers {
+        message = message.header(*name, *value);
+    }
+    let body = Full::new(Bytes::copy_from_slice(request.body.as_bytes()));
+    let message = message.version(Version::HTTP_10).header(HOST, "weir").body(body);
+    let message = message.map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
+    let (mut sender, connection) =
+        http1::handshake(TokioIo::new(stream)).await.map_err(io_error)?;
+    tokio::spawn(connection);
+    sender.send_request(message).await.map_err(io_error)
+}
+
+/// Runs a part of an exchange until it is done, or for as long as the server may be silent.
+fn within<T>(
+    runtime: &Runtime,
+    patience: Duration,
+    part: impl Future<Output = T>,
+) -> io::Result<T> {
+    let timed = runtime.block_on(async { tokio::time::timeout(patience, part).await });
+    timed.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "timed out"))
+}
+
+/// The I/O error below an error of hyper's, or the same error as one.
+fn io_error(error: hyper::Error) -> io::Error {
+    let below = error.source().and_then(|below| below.downcast_ref::<io::Error>());
+    match below {
+        Some(below) => io::Error::new(below.kind(), below.to_string()),
+        None if error.is_incomplete_message() => {
+            io::Error::new(io::ErrorKind::UnexpectedEof, "it ended before it answered")
+        }
+        None => io::Error::other(error),
+    }
+}

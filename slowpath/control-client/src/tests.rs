@@ -1,0 +1,92 @@
+//! The client against servers that answer whole, in parts, partly, and not at all.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::thread::JoinHandle;
+
+use super::*;
+
+/// A server that reads the head of one request and sends these parts, then stays silent for as
+/// long as its peer is connected, or closes.
+struct Server {
+    socket: PathBuf,
+    thread: JoinHandle<String>,
+}
+
+impl Server {
+    fn start(name: &str, parts: &'static [&'static str], closes: bool) -> Server {
+        let socket = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
+        // A file is there only if an earlier process of this id was killed.
+        let _ = std::fs::remove_file(&socket);
+        let listener = UnixListener::bind(&socket).unwrap();
+        let thread = std::thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let mut lines = BufReader::new(&stream).lines().map(Result::unwrap);
+            let head: Vec<String> = lines.by_ref().take_while(|line| !line.is_empty()).collect();
+            for part in parts {
+                (&stream).write_all(part.as_bytes()).unwrap();
+            }
+            while !closes && lines.next().is_some() {}
+            head.join("\n")
+        });
+        Server { socket, thread }
+    }
+
+    fn send(&self, patience: Duration) -> Result<Response, Error> {
+        let headers = &[("If-Match", "*")];
+        send(&self.socket, &Request { headers, patience, ..Request::new("PUT", "/a?b=c") })
+    }
+
+    /// What it was sent.
+    fn end(self) -> String {
+        std::fs::remove_file(&self.socket).unwrap();
+        self.thread.join().unwrap()
+    }
+}
+
+#[test]
+fn a_request_is_sent_and_its_response_read() {
+    let parts = &["HTTP/1.0 202 Accepted\r\nETag: \"7\"\r\n\r\n", "on ", "its way"];
+    let server = Server::start("whole", parts, true);
+    let response = server.send(PATIENCE).unwrap();
+    assert_eq!(response.status, StatusCode::ACCEPTED);
+    assert_eq!(response.headers["etag"], "\"7\"");
+    assert_eq!(response.text().unwrap(), "on its way");
+    let sent = server.end();
+    assert!(sent.starts_with("PUT /a?b=c HTTP/1.0\n"), "{sent}");
+    assert!(sent.contains("host: weir") && sent.contains("if-match: *"), "{sent}");
+}
+
+#[test]
+fn lines_are_read_as_they_arrive_and_the_connection_closes_with_the_body() {
+    let server = Server::start("lines", &["HTTP/1.1 200 OK\r\n\r\n", "one\n", "two\n"], false);
+    let mut body = BufReader::new(server.send(PATIENCE).unwrap().body);
+    for expected in ["one\n", "two\n"] {
+        let mut line = String::new();
+        body.read_line(&mut line).unwrap();
+        assert_eq!(line, expected);
+    }
+    drop(body);
+    server.end();
+}
+
+#[test]
+fn what_is_cut_short_or_too_late_is_an_error() {
+    let broken = |name, parts, closes, patience| {
+        let server = Server::start(name, parts, closes);
+        let text = server.send(patience).and_then(|response| Ok(response.text()?));
+        server.end();
+        io::Error::from(text.unwrap_err())
+    };
+    let ended = broken("ended", &[], true, PATIENCE);
+    assert_eq!(ended.to_string(), "it ended before it answered");
+    let short = &["HTTP/1.0 200 OK\r\nContent-Length: 9\r\n\r\nhalf"];
+    assert_eq!(broken("short", short, true, PATIENCE).kind(), io::ErrorKind::UnexpectedEof);
+    let soon = Duration::from_millis(20);
+    assert_eq!(broken("silent", &[], false, soon).kind(), io::ErrorKind::TimedOut);
+    let part = &["HTTP/1.0 200 OK\r\n\r\n", "a part"];
+    assert_eq!(broken("stuck", part, false, soon).kind(), io::ErrorKind::TimedOut);
+    let absent = send(Path::new("/nonexistent/weir.sock"), &Request::new("GET", "/"));
+    assert!(matches!(absent, Err(Error::Connect(_))));
+}
