@@ -112,8 +112,8 @@ pub struct ServiceSpec {
     /// Names of its ports; those that frontends name need not be here.
     #[serde(skip_serializing_if = "is_default")]
     pub port_names: Option<Arc<BTreeMap<Box<str>, u16>>>,
-    /// What it answers on; in a services file at least one. Where the two policies differ, each exists for packets from within as
-    /// well, without being written twice.
+    /// What it answers on; in a services file at least one. Where the two policies differ, each
+    /// exists for packets from within as well, without being written twice.
     pub frontends: Vec<FrontendSpec>,
 }
 

@@ -11,6 +11,7 @@ mod checked;
 mod described;
 mod json;
 mod kind;
+mod nested;
 mod objects;
 mod private_link;
 mod read;

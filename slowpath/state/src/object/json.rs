@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use super::kind::{Key, Kind};
+use super::nested;
 use super::read::read;
 use super::refusal::Refusal;
 use super::{Life, Object, Spec, Status, text};
@@ -118,11 +119,13 @@ impl Serialize for Object {
     }
 }
 
-/// Takes what was written here; what comes from outside goes through [`Object::from_json`], which
-/// checks it.
+/// Takes what was written here, by an earlier build too; what comes from outside goes through
+/// [`Object::from_json`], which checks it.
 impl<'de> Deserialize<'de> for Object {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Object, D::Error> {
-        Envelope::<Value>::deserialize(deserializer)?.open().map_err(D::Error::custom)
+        let mut envelope = Envelope::<Value>::deserialize(deserializer)?;
+        nested::flatten(envelope.kind, &mut envelope.spec);
+        envelope.open().map_err(D::Error::custom)
     }
 }
 
