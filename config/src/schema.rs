@@ -265,8 +265,8 @@ fn section(root: &Json, schema: &Json, path: &str, out: &mut String) {
     }
 }
 
-/// What a key is where it is left out. A schema doesn't say so of keys that are not written when
-/// they are their type's default; the first choice is that of a type with choices.
+/// The default of a key. Schemas leave out the default of a key that is not written when it has
+/// the default of its type; for a type with choices that is the first one.
 pub(crate) fn default(root: &Json, property: &Json) -> Json {
     let schema = resolve(root, property);
     let may_be_null = property["anyOf"].is_array() || schema["type"].is_array();

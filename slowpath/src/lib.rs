@@ -1,4 +1,5 @@
-//! slowpath: sources say what should be, the control loop compares, the plane gets tables.
+//! slowpath, the control plane: sources hold the desired state, the control loop reconciles the
+//! tables with it, and the plane serves them.
 //!
 //! ```text
 //!  sources/   services file, API --> objects --> rows of services, frontends, backends

@@ -1,4 +1,4 @@
-//! Hands the tables to the plane: compiled into the region, acknowledged by each lcore's ring.
+//! The data plane as seen by the control loop: tables in the region, commands and events in rings.
 
 pub(crate) mod busy;
 pub mod compile;

@@ -1,4 +1,4 @@
-//! What is wanted of a backend, as files and objects write it.
+//! The desired state of a backend, as files and objects write it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub struct BackendSpec {
     /// `ingress` or `egress`; left out for egress where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arm: Option<ArmName>,
-    /// Where it runs, and for whom; none where nothing of it is said.
+    /// Its node, zone, zone hints and cluster; none where all of them are left out.
     #[serde(flatten, with = "placement")]
     #[schemars(with = "Place")]
     pub place: Option<Arc<Place>>,

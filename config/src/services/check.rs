@@ -7,7 +7,6 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
-use serde_path_to_error::Segment;
 
 use super::address::Address;
 use super::backend::BackendSpec;
@@ -21,6 +20,7 @@ use crate::check::door::Door;
 use crate::checked::{ArmName, Config, Reserved};
 use crate::error::ConfigError;
 use crate::layers::{Merged, join};
+use crate::wrong::Wrong;
 
 /// Bytes of the longest name that the tables hold.
 const NAME_BYTES: usize = 120;
@@ -60,7 +60,7 @@ fn check_one(door: &mut Door, key: &str, written: &Json, config: &Config) -> Ser
     let pairs = |pairs: &Json| BTreeMap::<String, String>::deserialize(pairs).unwrap_or_default();
     service.labels = pairs(&written["labels"]);
     service.annotations = pairs(&written["annotations"]);
-    // What cannot be read is left out of what follows.
+    // A service that cannot be read takes no part in the checks that follow.
     let (Some(mut spec), Some(backends)) = (spec(door, key, written), backends(door, key, written))
     else {
         return service;
@@ -87,24 +87,18 @@ fn check_one(door: &mut Door, key: &str, written: &Json, config: &Config) -> Ser
     service
 }
 
-/// Reads a part of the file, whose keys and types are known to be right; what else is wrong with it
-/// is told by its key.
+/// Reads a part of the file, whose keys and types the schema has checked; any other fault is
+/// reported by its key.
 fn typed<T: DeserializeOwned>(door: &mut Door, key: &str, written: &Json) -> Option<T> {
-    let error = match serde_path_to_error::deserialize(written) {
-        Ok(value) => return Some(value),
-        Err(error) => error,
-    };
-    let segment = |at: String, segment: &Segment| match segment {
-        Segment::Seq { index } => join(&at, &index.to_string()),
-        Segment::Map { key } => join(&at, key),
-        Segment::Enum { .. } | Segment::Unknown => at,
-    };
-    let at = error.path().iter().fold(key.to_owned(), segment);
-    let text = error.into_inner().to_string();
-    let (wrong, allowed) = text.split_once(", expected ").unwrap_or((&text, ""));
-    let allowed = if allowed.is_empty() { "" } else { &format!("allowed: {allowed}") };
-    door.refuse(&at, wrong, allowed);
-    None
+    let read = serde_path_to_error::deserialize(written).map_err(Wrong::from_serde);
+    read.map_err(|fault| refuse(door, key, &fault)).ok()
+}
+
+/// Refuses a field below a key.
+fn refuse(door: &mut Door, key: &str, fault: &Wrong) {
+    let field = fault.field.replace('[', ".").replace(']', "");
+    let at = if field.is_empty() { key.to_owned() } else { join(key, &field) };
+    door.refuse(&at, &fault.wrong, &fault.allowed);
 }
 
 /// The elements of a list, each read by itself.
@@ -118,13 +112,13 @@ fn backends(door: &mut Door, key: &str, written: &Json) -> Option<Vec<BackendSpe
     list.into_iter().collect()
 }
 
-/// What is wanted of the service: its parts first, each of which may be wrong in its own way.
+/// The spec of a service. Its parts are read first, so that each reports its own fault.
 fn spec(door: &mut Door, key: &str, written: &Json) -> Option<ServiceSpec> {
     let told = door.problems.len();
     elements::<FrontendSpec>(door, &format!("{key}.frontends"), &written["frontends"]);
     let mode = typed::<ModeKeys>(door, key, written);
     for fault in mode.iter().flat_map(ModeKeys::faults) {
-        door.refuse(&format!("{key}.{}", fault.field), &fault.wrong, &fault.allowed);
+        refuse(door, key, &fault);
     }
     typed::<RangesKeys>(door, key, written);
     if told < door.problems.len() {
@@ -140,13 +134,12 @@ fn spec(door: &mut Door, key: &str, written: &Json) -> Option<ServiceSpec> {
         spec.port_names = (!names.is_empty()).then(|| Arc::new(names));
     }
     for fault in spec.faults() {
-        let field = fault.field.replace('[', ".").replace(']', "");
-        door.refuse(&format!("{key}.{field}"), &fault.wrong, &fault.allowed);
+        refuse(door, key, &fault);
     }
     Some(spec)
 }
 
-/// What an operator who writes it has overlooked.
+/// Combinations that objects may have and that are a mistake in a file written by hand.
 fn policy(door: &mut Door, key: &str, spec: &ServiceSpec) {
     let at = |field: &str| format!("{key}.{field}");
     if spec.proxy_redirect.is_some() && spec.affinity_s != 0 {
@@ -194,7 +187,7 @@ fn name(door: &mut Door, key: &str, text: &str) {
     }
 }
 
-/// A backend with what the appliance says of those that don't say it.
+/// A backend with the appliance's defaults for the keys that were left out.
 fn checked(
     door: &mut Door,
     key: &str,
@@ -347,7 +340,7 @@ mod tests {
     use crate::schema::default;
     use crate::services::HealthCheck;
 
-    /// What `T` is where one of its keys is written as the reference says it is when left out.
+    /// Asserts that each key of `T`, written with its default of the reference, changes nothing.
     #[track_caller]
     fn same<T: DeserializeOwned + schemars::JsonSchema + PartialEq + std::fmt::Debug>(base: &Json) {
         let root: Json = schemars::schema_for!(T).into();

@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use super::backend::BackendSpec;
 use super::spec::ServiceSpec;
 
-/// The services: what the key reference and the check of unknown keys are made of. Values are read
-/// part by part, so that all that is wrong is told at once.
+/// The services file. Its schema serves the key reference and the check of unknown keys; values
+/// are read part by part, so that all faults are reported at once.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 #[expect(dead_code, reason = "only its schema is used")]

@@ -33,7 +33,7 @@ impl FrontendSpec {
         FrontendSpec { address, kind, port_name: None, service_port: address.port }
     }
 
-    /// What cannot be of it, whoever says it; `at` is its path.
+    /// Returns a fault that is refused from every source; `at` is the path of the frontend.
     pub(super) fn fault(&self, at: &str) -> Option<Wrong> {
         let (port, protocol) = (self.address.port, self.address.protocol);
         let wrong = match protocol {

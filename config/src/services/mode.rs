@@ -49,7 +49,7 @@ impl BackendTunnel {
     }
 }
 
-/// The keys that say the mode and its tunnel: whoever changes it replaces all of them.
+/// The keys of the mode and its tunnel. A change of the mode replaces all of them.
 pub const MODE_KEYS: [&str; 6] =
     ["mode", "tunnel", "tunnel_port", "vni", "outer_checksum", "dont_fragment"];
 
@@ -63,7 +63,7 @@ enum ModeName {
     Dsr,
 }
 
-/// The keys of a service that say how packets reach its backends.
+/// The mode and its tunnel as keys of a service.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default)]
 pub(super) struct ModeKeys {
@@ -101,7 +101,7 @@ impl Default for ModeKeys {
 }
 
 impl ModeKeys {
-    /// Keys that don't fit the mode or the tunnel.
+    /// Returns the keys that don't fit the mode or the tunnel.
     pub(super) fn faults(&self) -> Vec<Wrong> {
         let wrong = |field, wrong: &str, allowed: &str| Wrong::new(field, wrong, allowed);
         let (port, vni) = (self.tunnel_port.is_some(), self.vni.is_some());

@@ -124,7 +124,7 @@ impl ServiceSpec {
         self.external_policy != self.internal_policy
     }
 
-    /// All that cannot be, whoever says it.
+    /// Returns the faults that are refused from every source: files, objects and the API.
     pub fn faults(&self) -> Vec<Wrong> {
         let mut all = Vec::new();
         let vni = match self.mode {
@@ -204,7 +204,7 @@ pub struct SourceRanges {
     pub prefixes: Vec<Prefix>,
 }
 
-/// The keys of a service that say which clients may use it.
+/// The source ranges as keys of a service.
 #[derive(Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(super) struct RangesKeys {
@@ -241,7 +241,7 @@ mod ranges {
     ) -> Result<Option<Arc<SourceRanges>>, D::Error> {
         let keys = RangesKeys::deserialize(from)?;
         let ranges = SourceRanges { policy: keys.source_policy, prefixes: keys.source_ranges };
-        // Nobody to deny is a fault that the check of the whole service tells.
+        // `deny` without ranges is a fault of the service, which `faults` reports.
         Ok((!ranges.prefixes.is_empty() || ranges.denies()).then(|| Arc::new(ranges)))
     }
 }

@@ -21,7 +21,7 @@ use crate::route::{Operation, Page, Routes, get};
 use crate::watch::{self, LINES, Line};
 
 pub(crate) fn routes() -> Routes<Api> {
-    let about = "Lists {kind}, or tells what happens to them.";
+    let about = "Lists {kind}, or streams their changes.";
     let list = get(list, "list{Kind}", about).fails(&["too-old"]).with(page_or_stream);
     Routes::new().add("/objects/{kind}", [list])
 }

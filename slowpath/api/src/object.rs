@@ -31,18 +31,18 @@ const TRIES: usize = 64;
 pub(crate) fn routes() -> Routes<Api> {
     let wrong = ["leaving", "not-in-force", "unanswered", "foreign"];
     let read = route::get(get, "get{Kind}", "Reads one.").with(|one| one.object(200, "It."));
-    let about = "Makes it so, whatever it was; kept when the answer comes.";
+    let about = "Creates or replaces an object; it is on disk when the answer comes.";
     let replace = route::put(put, "put{Kind}", about).fails(&wrong).with(|one| {
         one.object(200, "It.");
         one.object(201, "It is new.");
         one.object(202, COMING);
     });
-    let about = "Changes what is named in the body (RFC 7396); null takes away.";
+    let about = "Changes the fields named in the body (RFC 7396); null removes a field.";
     let change = route::patch(patch, "patch{Kind}", about).fails(&wrong).with(|one| {
         one.object(200, "It.");
         one.object(202, COMING);
     });
-    let about = "Takes it away, at once or when all finalizers are gone.";
+    let about = "Deletes an object, at once or when its last finalizer is removed.";
     let remove = route::delete(delete, "delete{Kind}", about).fails(&wrong).with(|one| {
         one.empty(204, "It is gone.");
         one.object(202, COMING);

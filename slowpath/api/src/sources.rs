@@ -47,24 +47,24 @@ mod tests;
 const LOOK: Duration = Duration::from_secs(1);
 
 pub(crate) fn routes() -> Routes<Api> {
-    let about = "Tells of each source its lease, its session and its revision.";
+    let about = "Lists the sources with their lease, session and revision.";
     let all = get(all, "sources", about).good("All.");
-    let about = "Tells of a source its lease, its session and its revision.";
+    let about = "Reads the lease, session and revision of a source.";
     let one = get(one, "source", about).good("It.");
-    let about = "Begins to say all that the source knows; ends a session that it had open.";
+    let about = "Opens a session for a complete list of the source; closes one that was open.";
     let begin = post(begin, "begin", about).good("A session is open.");
-    let about = "Says a part of it; one that was taken already is taken for a repetition.";
+    let about = "Adds a chunk to the session; a chunk that was already added changes nothing.";
     let chunk = put(chunk, "chunk", about).good("Taken.");
-    let about = "Makes what was said all that the source says. What isn't named any more goes.";
+    let about = "Commits the session: objects of the source that are not in it are removed.";
     let commit = post(commit, "commit", about).good("It is what the source says.");
     let about = "Permits the removal for which the source's list is held.";
     let confirm = post(confirm, "confirm", about).good("It is permitted.").detail(
         "The list is taken when it comes again and removes exactly that: files are read again at \
          once, a session has to be committed again.",
     );
-    let about = "Forgets what was said in the session.";
+    let about = "Discards the session.";
     let abort = delete(abort, "abort", about).good("It is forgotten.");
-    let about = "What the source said last still holds: its lease runs anew.";
+    let about = "Renews the lease of the source.";
     let renew = post(renew, "renew", about).good("It does.");
     let held = ["foreign", "held", "superseded", "not-in-force", "leaving", "unanswered"];
     let session = "/sources/{source}/sessions/{session}";

@@ -1,5 +1,5 @@
-//! Next hops. New backends are met before they are served: their next hops are asked for first, so
-//! that the first packet to one of them finds a MAC address.
+//! Next hops. Those of new backends are resolved before the backends are served, so that the first
+//! packet to one of them finds a MAC address.
 
 use std::collections::BTreeSet;
 use std::mem;
@@ -16,24 +16,24 @@ use crate::kernel::neighbours::kernel::Kernel;
 use crate::plane::path_mtus::PathMtus;
 use crate::plane::region::RegionPlane;
 
-/// How long a change waits for a new backend that does not answer. Then it is served nevertheless:
-/// its state is its source's word, and others of the same change must not wait for it.
+/// How long a change waits for the next hop of a new backend. Then the backend is served without:
+/// its source declares its state, and other backends of the change must not wait for it.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What is known of next hops, and of the paths to them.
+/// Resolved next hops, and the MTUs of the paths to them.
 pub(super) struct Hops {
     known: NextHops,
     kernel: Box<dyn Kernel + Send>,
     path_mtus: PathMtus,
-    /// Until when what is new may wait for its backends' next hops.
+    /// Until when a change may wait for the next hops of its new backends.
     until: Option<Instant>,
-    /// Some were asked for that the region may not want in the end.
+    /// Resolution was requested for next hops that the region may never contain.
     strangers_asked: bool,
 }
 
 impl Hops {
-    /// Of those in the region of a plane, as the last slowpath left them. Each interface of the
-    /// kernel has a name and an MTU.
+    /// Starts with the next hops that the last slowpath left in the region. `interfaces` are names
+    /// and MTUs of the kernel's interfaces, one per arm.
     pub(super) fn new(
         interfaces: &[(String, u16)],
         kernel: Box<dyn Kernel + Send>,
@@ -48,7 +48,7 @@ impl Hops {
         Hops { known, kernel, path_mtus, until: None, strangers_asked: false }
     }
 
-    /// What an lcore says of one.
+    /// Handles an event of an lcore about a next hop.
     pub(super) fn hear(&mut self, event: &Event, plane: &RegionPlane<'_>, now: Instant) {
         match *event {
             Event::NeighbourWanted { next_hop } => {
@@ -66,9 +66,9 @@ impl Hops {
         }
     }
 
-    /// True when the next hops of all new backends are known, or were waited for long enough; the
-    /// region then knows them before it is told of the backends. Nothing waits where `may_wait` is
-    /// false: at a start there is nothing to lose, until the first commit we are not able.
+    /// Returns true when the next hops of all new backends are resolved, or [`PATIENCE`] is over;
+    /// the region then gets them before the backends. With `may_wait` false it never waits: before
+    /// the first commit the appliance takes no traffic.
     pub(super) fn met(
         &mut self,
         news: &News,
@@ -97,8 +97,8 @@ impl Hops {
         true
     }
 
-    /// Follows those that came or went. A record that was freed and made again knows nothing of
-    /// what was written into the one before, though we never lost sight of the neighbour.
+    /// Resolves the next hops that the region has now. A record that was freed and made again lacks
+    /// the MAC address of its predecessor, although the neighbor is still resolved.
     pub(super) fn follow(&mut self, plane: &mut RegionPlane<'_>, now: Instant) {
         if !(plane.take_hops_changed() | mem::take(&mut self.strangers_asked)) {
             return;
@@ -110,7 +110,7 @@ impl Hops {
         }
     }
 
-    /// Takes what the kernel has found, and forgets what was learned long ago of paths.
+    /// Writes newly resolved next hops to the region, and expires learned path MTUs.
     pub(super) fn step(&mut self, plane: &mut RegionPlane<'_>, now: Instant) {
         for resolved in self.known.step(self.kernel.as_mut(), now) {
             plane.set_next_hop(&resolved);
@@ -118,14 +118,14 @@ impl Hops {
         self.path_mtus.expire(plane.region(), now);
     }
 
-    /// For the status.
+    /// The next hops in the status.
     pub(super) fn status(&self) -> NextHopStatus {
         let (wanted, known) = self.known.known();
         NextHopStatus { wanted, known, trouble: self.known.trouble().map(str::to_owned) }
     }
 }
 
-/// Where backends are that are news, and that the region has no next hop to.
+/// The arms and addresses of new backends to which the region has no next hop.
 fn strangers(news: &News, plane: &RegionPlane<'_>) -> BTreeSet<(u8, IpAddr)> {
     let place = |endpoint: &Endpoint| {
         let instances = news.tables.instances_at(endpoint);

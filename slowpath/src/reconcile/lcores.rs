@@ -1,5 +1,5 @@
-//! The lcores as the control loop deals with them: they are told of generations, heard, traced and
-//! watched.
+//! Communication of the control loop with the lcores: generations to switch to, events, traces and
+//! liveness.
 
 use std::time::{Duration, Instant};
 
@@ -11,25 +11,26 @@ use crate::live::Shared;
 use crate::plane::lcores;
 use crate::plane::rings::Rings;
 
-/// How often a lagging lcore is told again to switch (its ring may have been full, or it is new).
+/// How often a lagging lcore gets the switch command again (its ring may have been full, or it is
+/// new).
 const TELL_AGAIN: Duration = Duration::from_millis(100);
 /// How often lcores are looked at.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What is between the loop and the lcores.
+/// The rings of the lcores, and the state of generations, traces and liveness.
 pub(super) struct Lcores<'r> {
     region: &'r Region,
     rings: Rings<'r>,
     watch: lcores::Lcores,
     tracer: Tracer,
     told: Instant,
-    /// When the last generation was told that is not yet known to be acknowledged.
+    /// When the last generation was sent that is not known to be acknowledged.
     switching: Option<Instant>,
     looked: Option<Instant>,
 }
 
 impl<'r> Lcores<'r> {
-    /// So many lcores of a region, with so many ports each.
+    /// Attaches to the rings of a region for this many lcores with this many ports each.
     pub(super) fn attach(
         region: &'r Region,
         lcores: usize,
@@ -47,9 +48,9 @@ impl<'r> Lcores<'r> {
         }
     }
 
-    /// Takes what they say; returns what concerns others.
+    /// Takes the lcores' events, and returns those about next hops.
     pub(super) fn hear(&mut self, shared: &Shared, now: Instant) -> Vec<Event> {
-        let mut others = Vec::new();
+        let mut next_hops = Vec::new();
         for (lcore, event) in self.rings.take() {
             match event {
                 Event::Switched { generation } => {
@@ -60,7 +61,7 @@ impl<'r> Lcores<'r> {
                     let known = published.services(self.region);
                     self.tracer.stage(lcore, packet, stage, words, known);
                 }
-                Event::NeighbourWanted { .. } | Event::PathMtu { .. } => others.push(event),
+                Event::NeighbourWanted { .. } | Event::PathMtu { .. } => next_hops.push(event),
             }
         }
         if let Some(request) = shared.take_trace() {
@@ -71,7 +72,7 @@ impl<'r> Lcores<'r> {
             self.send_all(&command);
             shared.free_trace();
         }
-        others
+        next_hops
     }
 
     fn send_all(&mut self, command: &Command) {
@@ -80,7 +81,7 @@ impl<'r> Lcores<'r> {
         }
     }
 
-    /// Tells those that serve another generation than the committed one to switch.
+    /// Sends the switch command to lcores that serve another generation than the committed one.
     fn tell(&mut self) {
         let generation = self.region.generation();
         let behind = self.region.live_lcores().filter(|(_, l)| l.acknowledged() != generation);
@@ -89,23 +90,23 @@ impl<'r> Lcores<'r> {
         }
     }
 
-    /// A generation was committed.
+    /// Has the lcores switch to a generation that was just committed.
     pub(super) fn switch(&mut self, now: Instant) {
         self.tell();
         self.switching = Some(now);
     }
 
-    /// All have acknowledged what was committed; tells whether that is news.
+    /// Notes that all lcores acknowledged the committed generation; returns true the first time.
     pub(super) fn switched(&mut self) -> bool {
         self.switching.take().is_some()
     }
 
-    /// When they were told to switch, if they are not known to have.
+    /// When the last switch was sent, if it is not known to be acknowledged.
     pub(super) fn switching(&self) -> Option<Instant> {
         self.switching
     }
 
-    /// Tells those again that lag.
+    /// Sends the switch command again to lagging lcores.
     pub(super) fn tell_again(&mut self, now: Instant) {
         if now >= self.told + TELL_AGAIN {
             self.told = now;
@@ -113,12 +114,12 @@ impl<'r> Lcores<'r> {
         }
     }
 
-    /// Whether it is time to look at them.
+    /// Whether the liveness check is due.
     pub(super) fn is_due(&self, now: Instant) -> bool {
         self.looked.is_none_or(|at| now >= at + LOOK)
     }
 
-    /// Looks at them.
+    /// Notes a liveness check, and returns what checks.
     pub(super) fn look(&mut self, now: Instant) -> &mut lcores::Lcores {
         self.looked = Some(now);
         &mut self.watch

@@ -335,8 +335,8 @@ impl Reflector {
         Err(Error::NoNodePort { service: service.clone(), port: said.address.port, first, last })
     }
 
-    /// What a source says of a service's backends, over all its lists: of all, or of those at some
-    /// endpoints, which are sorted.
+    /// The instances of a service from all lists of a source, or only those at the given endpoints,
+    /// which are sorted.
     fn instances(
         &self,
         service: &Name,
@@ -371,8 +371,8 @@ impl Reflector {
     }
 }
 
-/// The endpoints of a list of backends of which something else is said now, by the service whose
-/// they are; a list that is being deleted says nothing.
+/// The endpoints whose entry in a list of backends an event has added, changed or removed, with
+/// their service. A list that is being deleted has no entries.
 fn moved(event: &Event) -> Vec<(&Name, Vec<Endpoint>)> {
     fn of(object: &Option<Arc<Object>>) -> Option<&BackendsSpec> {
         let object = object.as_ref().filter(|object| object.life().deletion.is_none())?;

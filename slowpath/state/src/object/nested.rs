@@ -1,5 +1,5 @@
 //! Specs as builds before the one shape of services wrote them into the store: keys in sections
-//! that lie flat beside the others now. Nobody else may write them so.
+//! that lie flat beside the others now. Only kept objects are read so.
 
 use serde_json::{Map, Value};
 

@@ -1,5 +1,6 @@
 //! Values out of JSON, and what is wrong with them.
 
+use config::Wrong;
 use schemars::{JsonSchema, schema_for};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -15,7 +16,7 @@ pub fn read<T: DeserializeOwned>(json: &Value, at: &str) -> Result<T, Refusal> {
     read_with(json, at, |_| String::new())
 }
 
-/// The same, of a type whose schema tells which keys there are.
+/// Reads a value as [`read`] does; an unknown key is refused with the keys of the schema.
 ///
 /// # Errors
 /// As of [`read`].
@@ -33,25 +34,28 @@ fn read_with<T: DeserializeOwned>(
 ) -> Result<T, Refusal> {
     serde_path_to_error::deserialize(json).map_err(|error| {
         let path = error.path().clone();
-        let below = path.to_string();
-        let mut field = match (at, below.as_str()) {
-            (at, ".") => at.to_owned(),
-            ("", path) => path.to_owned(),
-            (at, path) => format!("{at}.{path}"),
-        };
-        let text = error.into_inner().to_string();
-        // serde's own words say what is allowed behind a comma.
-        let (wrong, allowed) = text.split_once(", expected ").unwrap_or((&text, ""));
-        let mut allowed = named(allowed).to_owned();
-        // Of a type with flattened parts they say neither where nor what is allowed.
-        let unknown = wrong.strip_prefix("unknown field `").and_then(|key| key.strip_suffix('`'));
-        if let Some(key) = unknown.filter(|_| allowed.is_empty()) {
-            field = if field.is_empty() { key.to_owned() } else { format!("{field}.{key}") };
-            allowed = keys(&path);
+        let mut fault = Wrong::from_serde(error);
+        // For a type with flattened parts, serde names neither the place nor the known keys.
+        let unknown = fault.wrong.strip_prefix("unknown field `");
+        let unknown = unknown.and_then(|key| key.strip_suffix('`')).map(str::to_owned);
+        if let Some(key) = unknown.filter(|_| fault.allowed.is_empty()) {
+            fault.field = below(&fault.field, &key);
+            let known = keys(&path);
+            if !known.is_empty() {
+                fault.allowed = format!("allowed: {known}");
+            }
         }
-        let allowed = if allowed.is_empty() { allowed } else { format!("allowed: {allowed}") };
-        Refusal::new(field, wrong, allowed)
+        Refusal { field: below(at, &fault.field), ..fault.into() }
     })
+}
+
+/// The path of a field below another; either may be empty.
+fn below(at: &str, field: &str) -> String {
+    match (at, field) {
+        (at, "") => at.to_owned(),
+        ("", field) => field.to_owned(),
+        (at, field) => format!("{at}.{field}"),
+    }
 }
 
 /// The keys at a path below a schema's root.
@@ -67,17 +71,4 @@ fn keys(root: &Value, path: &Path) -> String {
     });
     let keys = at["properties"].as_object().into_iter().flat_map(|map| map.keys());
     keys.map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ")
-}
-
-/// A type in the words of those who write files.
-fn named(allowed: &str) -> &str {
-    match allowed {
-        "u8" => "a number from 0 to 255",
-        "u16" => "a number from 0 to 65535",
-        "u32" => "a number from 0 to 4294967295",
-        "u64" => "a number, 0 or more",
-        "a string" => "a text",
-        "a boolean" => "true or false",
-        other => other,
-    }
 }

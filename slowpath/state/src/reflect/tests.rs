@@ -364,4 +364,59 @@ proptest! {
             }
         }
     }
+
+    /// Lists of backends that overlap, written change by change, are in the tables as if the
+    /// objects had been there from the start.
+    #[test]
+    fn backends_do_not_depend_on_the_changes_that_led_to_them(steps in prop::collection::vec(
+        prop::collection::vec(
+            (0..2_usize, 0..3_usize, 0..2_usize,
+             prop::collection::vec((0..6_u8, 0..3_usize, 0..2_usize), 0..5)),
+            1..4,
+        ),
+        1..20,
+    )) {
+        let mut house = House::new();
+        for step in steps {
+            let mut changes = Vec::new();
+            for (source, list, of, members) in step {
+                let states = [State::Active, State::Terminating, State::Maintenance];
+                let mut members: Vec<_> = members
+                    .into_iter()
+                    .map(|(host, state, port)| (host, ["http", "https"][port], states[state]))
+                    .collect();
+                members.sort_by_key(|(host, ..)| *host);
+                members.dedup_by_key(|(host, ..)| *host);
+                let source = ["file", "kubernetes"][source];
+                let object = backends(source, ["x", "y", "z"][list], ["a", "b"][of], &members);
+                let is_there = house.objects.get(&object.key()).is_some();
+                let twice = changes.iter().any(|change| *change == gone(&object));
+                match members.is_empty() {
+                    false => changes.push(Change::put(object)),
+                    true if is_there && !twice => changes.push(gone(&object)),
+                    true => {}
+                }
+            }
+            house.change(&changes);
+            let mut fresh = House::new();
+            let mut to = fresh.writer.begin(UNIX_EPOCH);
+            fresh.reflector.apply(&house.objects, &house.objects.as_events(), &mut to);
+            to.commit();
+            prop_assert_eq!(instances(&house), instances(&fresh));
+        }
+    }
+}
+
+/// Every instance with its port names in order: those of several lists are merged as they come.
+fn instances(house: &House) -> Vec<String> {
+    let tables = house.writer.tables();
+    let all = tables.entries().flat_map(|(name, entry)| {
+        entry.instances.iter().map(move |instance| {
+            let mut names: Vec<&str> = instance.port_names.iter().map(|name| &**name).collect();
+            names.sort_unstable();
+            let (at, state) = (instance.endpoint, instance.state.as_str());
+            format!("{name} {at} {state} {} {}", names.join("+"), instance.source)
+        })
+    });
+    all.collect()
 }

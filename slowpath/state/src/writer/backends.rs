@@ -39,8 +39,8 @@ impl Transaction<'_> {
         self.set_instances(service, source, said, None);
     }
 
-    /// The same for some endpoints, which are sorted: `said` is all that the source says of them,
-    /// and what it says of others stays.
+    /// Writes the instances of a service at some endpoints, which are sorted. `said` has all
+    /// instances of the source there; its instances at other endpoints stay.
     pub fn set_backends_at(
         &mut self,
         service: &Name,
