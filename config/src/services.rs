@@ -18,10 +18,11 @@ pub use frontend::FrontendSpec;
 pub use health::{HealthCheck, ProbeKind, Timing, statuses};
 pub use kinds::{
     Algorithm, BackendState, Distribution, FailedTcp, FailedUdp, FrontendKind, NatPolicy,
-    RangesPolicy, TrafficPolicy, TunnelKind,
+    RangesPolicy, TrafficPolicy,
 };
 pub use mode::{BackendTunnel, MODE_KEYS, Mode};
 pub use spec::{AFFINITY_MAX_S, ProxyRedirect, ServiceSpec, SourceRanges};
+pub use tables::record::TunnelKind;
 pub use text::is_default;
 
 use std::collections::BTreeMap;

@@ -6,7 +6,6 @@ use crate::lcore::Lcore;
 use crate::origin;
 use crate::port::Buffer;
 use crate::redirect;
-use crate::snapshot::no_service;
 use crate::track::{self, remember, towards_backend};
 use crate::verdict::{Reply, Verdict};
 use packet::addr::Addr;
@@ -293,7 +292,7 @@ fn for_nobody(work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
     if snapshot.is_source(dst) {
         return Err(origin::unknown(work));
     }
-    if no_service(snapshot.settings.plain_no_service) == NoService::Punt {
+    if NoService::from_u8(snapshot.settings.plain_no_service) == NoService::Punt {
         work.verdict = Verdict::Punt;
         return Ok(());
     }

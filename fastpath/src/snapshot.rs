@@ -69,16 +69,7 @@ impl KnownTunnel {
 
     /// What becomes of a packet that is for no service.
     pub fn no_service(&self) -> NoService {
-        no_service(self.record.no_service)
-    }
-}
-
-/// The [`NoService`] for its number; anything unknown drops, the safe side.
-pub fn no_service(n: u8) -> NoService {
-    match n {
-        0 => NoService::Return,
-        2 => NoService::Punt,
-        _ => NoService::Drop,
+        NoService::from_u8(self.record.no_service)
     }
 }
 

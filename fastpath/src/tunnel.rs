@@ -128,7 +128,7 @@ fn send<B: Buffer>(
         _ => &[],
     };
     let mut outer = Outer {
-        kind: wire_kind(kind),
+        kind,
         macs: way.macs(),
         vlan: 0,
         src: drawn.unwrap_or(*ours),
@@ -297,7 +297,7 @@ fn gateway_outer<'a>(
     };
     debug_assert!(tunnel.record.flags & TUNNEL_BACKEND == 0);
     Outer {
-        kind: wire_kind(tunnel.kind),
+        kind: tunnel.kind,
         macs: Macs::new(leg.gateway_mac, own),
         vlan: leg.vlan,
         src: leg.local,
@@ -335,14 +335,5 @@ fn inner_macs(leg: &GatewayLeg, crossed: bool) -> Macs {
     match crossed {
         true => Macs::new(leg.inner_dst, leg.inner_src),
         false => Macs::new(leg.inner_src, leg.inner_dst),
-    }
-}
-
-fn wire_kind(kind: TunnelKind) -> packet::tunnel::Kind {
-    match kind {
-        TunnelKind::Geneve => packet::tunnel::Kind::Geneve,
-        TunnelKind::Vxlan => packet::tunnel::Kind::Vxlan,
-        TunnelKind::Ipip => packet::tunnel::Kind::Ipip,
-        TunnelKind::Gue => packet::tunnel::Kind::Gue,
     }
 }

@@ -37,24 +37,55 @@ pub(crate) const fn is_source_port(port: u16) -> bool {
 /// The first outer UDP source port; the bits of all of them.
 const SOURCE_PORTS: u16 = 0xc000;
 
-/// What a tunnel is made of.
+/// The encapsulation of a tunnel. Records of the tables hold it as its number, the configuration
+/// and objects as its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// GENEVE (RFC 8926).
-    Geneve,
-    /// VXLAN (RFC 7348).
-    Vxlan,
-    /// IP in IP, the four mixes of families (RFC 2003, 2473, 4213).
-    Ipip,
-    /// GUE variant 1: IP directly in UDP.
-    Gue,
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Deserialize, serde::Serialize, schemars::JsonSchema),
+    serde(rename_all = "lowercase")
+)]
+#[repr(u8)]
+pub enum TunnelKind {
+    /// GENEVE, RFC 8926; UDP 6081.
+    Geneve = 1,
+    /// VXLAN, RFC 7348; UDP 4789.
+    Vxlan = 2,
+    /// IP in IP, the four mixes of families (RFC 2003, 2473, 4213); no port.
+    Ipip = 3,
+    /// Generic UDP encapsulation, variant 1: IP directly in UDP; UDP 6080.
+    Gue = 4,
+}
+
+impl TunnelKind {
+    /// Returns the kind that a record's number stands for; 0 and unknown numbers are none.
+    #[inline(always)]
+    pub const fn from_u8(n: u8) -> Option<TunnelKind> {
+        match n {
+            1 => Some(TunnelKind::Geneve),
+            2 => Some(TunnelKind::Vxlan),
+            3 => Some(TunnelKind::Ipip),
+            4 => Some(TunnelKind::Gue),
+            _ => None,
+        }
+    }
+
+    /// Returns the name that the configuration, objects and commands use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            TunnelKind::Geneve => "geneve",
+            TunnelKind::Vxlan => "vxlan",
+            TunnelKind::Ipip => "ipip",
+            TunnelKind::Gue => "gue",
+        }
+    }
 }
 
 /// Everything to be written in front of an inner packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Outer<'a> {
     /// The tunnel's kind.
-    pub kind: Kind,
+    pub kind: TunnelKind,
     /// The next hop's MAC and ours.
     pub macs: Macs,
     /// VLAN tag control field, host order; 0 for none.
@@ -96,7 +127,7 @@ impl Outer<'_> {
     /// Whether these are the headers of [`USUAL_LEN`] bytes.
     #[inline(always)]
     pub(crate) fn is_usual(&self) -> bool {
-        self.kind == Kind::Geneve
+        self.kind == TunnelKind::Geneve
             && !self.v6()
             && self.vlan == 0
             && self.inner_eth.is_none()
@@ -113,14 +144,14 @@ impl Outer<'_> {
     fn tunnel_len(&self) -> usize {
         // Two short choices instead of one long one: without a jump table.
         let fixed = match self.kind {
-            Kind::Geneve => 8 + geneve::HEADER,
-            Kind::Vxlan => 8 + vxlan::HEADER + ethernet::HEADER,
-            Kind::Gue => 8,
-            Kind::Ipip => 0,
+            TunnelKind::Geneve => 8 + geneve::HEADER,
+            TunnelKind::Vxlan => 8 + vxlan::HEADER + ethernet::HEADER,
+            TunnelKind::Gue => 8,
+            TunnelKind::Ipip => 0,
         };
         let framed = if self.inner_eth.is_some() { ethernet::HEADER } else { 0 };
         let more = (self.options.len() & 0xfc) + framed;
-        fixed + if self.kind == Kind::Geneve { more } else { 0 }
+        fixed + if self.kind == TunnelKind::Geneve { more } else { 0 }
     }
 }
 
@@ -168,8 +199,8 @@ fn write_front(w: &mut Window<'_>, o: &Outer<'_>, inner_len: usize, id: u16) -> 
     }
     ethernet::write(w, &o.macs, o.vlan, if v6 { IPV6 } else { IPV4 })?;
     let proto = match (o.kind, o.inner_v6) {
-        (Kind::Ipip, false) => IPV4_IN_IP,
-        (Kind::Ipip, true) => IPV6_IN_IP,
+        (TunnelKind::Ipip, false) => IPV4_IN_IP,
+        (TunnelKind::Ipip, true) => IPV6_IN_IP,
         _ => UDP,
     };
     if v6 {
@@ -178,14 +209,14 @@ fn write_front(w: &mut Window<'_>, o: &Outer<'_>, inner_len: usize, id: u16) -> 
         let id = if o.df { 0 } else { id };
         write_ipv4(w, l3, o, proto, payload as u16 + 20, id)?;
     }
-    if o.kind == Kind::Ipip {
+    if o.kind == TunnelKind::Ipip {
         return Ok(());
     }
     let ports = (u32::from(o.sport) << 16 | u32::from(o.dport)).to_be();
     w.store(l4, [ports, ((payload as u32) << 16).to_be()])?;
     let mut at = l4 + 8;
     match o.kind {
-        Kind::Geneve => {
+        TunnelKind::Geneve => {
             let len = o.options.len() & 0xfc;
             let protocol = if o.inner_eth.is_some() { ETHERNET_INSIDE } else { o.inner_type() };
             geneve::write(w, at, o.vni, protocol, len)?;
@@ -197,12 +228,12 @@ fn write_front(w: &mut Window<'_>, o: &Outer<'_>, inner_len: usize, id: u16) -> 
                 ethernet::write_at(w, at, macs, 0, o.inner_type())?;
             }
         }
-        Kind::Vxlan => {
+        TunnelKind::Vxlan => {
             vxlan::write(w, at, o.vni)?;
             let macs = o.inner_eth.unwrap_or(o.macs);
             ethernet::write_at(w, at + vxlan::HEADER, &macs, 0, o.inner_type())?;
         }
-        Kind::Gue | Kind::Ipip => {}
+        TunnelKind::Gue | TunnelKind::Ipip => {}
     }
     if o.checksum {
         // By value: a reference would keep all of `o` in memory.
@@ -344,9 +375,12 @@ pub const fn ecn_encap(inner_tos: u8) -> u8 {
 pub fn harness(bytes: &mut [u8]) {
     use crate::checksum::{ipv4_header_ok, l4_full};
     const ROOM: usize = 400;
-    for (kind, ethertype) in
-        [(Kind::Geneve, IPV4), (Kind::Vxlan, IPV6), (Kind::Gue, IPV4), (Kind::Ipip, IPV6)]
-    {
+    for (kind, ethertype) in [
+        (TunnelKind::Geneve, IPV4),
+        (TunnelKind::Vxlan, IPV6),
+        (TunnelKind::Gue, IPV4),
+        (TunnelKind::Ipip, IPV6),
+    ] {
         let Ok(inner) = Ip::parse(&Window::new(bytes), 0, ethertype) else { continue };
         let outer = Outer {
             kind,
@@ -377,8 +411,8 @@ pub fn harness(bytes: &mut [u8]) {
         assert_eq!((ip.src, ip.dst, usize::from(ip.end)), (outer.src, outer.dst, w.len()));
         assert!(ip.v6 || ipv4_header_ok(&w, &ip));
         // Right whenever the inner checksums are; that it is filled in can be seen in any case.
-        assert!(kind == Kind::Ipip || w.be16(usize::from(ip.l4) + 6) != Ok(0));
-        assert!(kind == Kind::Ipip || l4_full(&w, &ip).is_ok());
+        assert!(kind == TunnelKind::Ipip || w.be16(usize::from(ip.l4) + 6) != Ok(0));
+        assert!(kind == TunnelKind::Ipip || l4_full(&w, &ip).is_ok());
     }
 }
 

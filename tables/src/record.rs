@@ -13,6 +13,7 @@ use packet::rewrite::{ACK, RST, SYN};
 use crate::rows::records;
 
 pub use crate::rows::Record;
+pub use packet::tunnel::TunnelKind;
 pub use settings::{
     ErrorLimits, LOCAL_ADDRS, LOCAL_PORTS, Local, LocalPort, NAT_ADDRS, NEIGHBORS, NewFlowLimits,
     PORT_OWN, PORT_PROTECTED, PUNT_CLASSES, Settings, Timeouts,
@@ -21,43 +22,34 @@ pub use settings::{
 /// "No such record": an index that refers to nothing.
 pub const NONE: u32 = u32::MAX;
 
-/// What a tunnel is made of.
+/// What is done with a packet that matches no service (`Tunnel::no_service`,
+/// `Settings::plain_no_service`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum TunnelKind {
-    /// GENEVE, RFC 8926; AWS gateways and inspection appliances.
-    Geneve = 1,
-    /// VXLAN, RFC 7348; Azure gateways.
-    Vxlan = 2,
-    /// IP in IP, RFC 2003, 2473, 4213.
-    Ipip = 3,
-    /// Generic UDP encapsulation, draft-ietf-intarea-gue variant 1 (IP directly in UDP).
-    Gue = 4,
-}
-
-impl TunnelKind {
-    /// The kind for its number in a record, if it is one.
-    pub const fn from_u8(n: u8) -> Option<TunnelKind> {
-        match n {
-            1 => Some(TunnelKind::Geneve),
-            2 => Some(TunnelKind::Vxlan),
-            3 => Some(TunnelKind::Ipip),
-            4 => Some(TunnelKind::Gue),
-            _ => None,
-        }
-    }
-}
-
-/// What becomes of a gateway's packet that is for no service (`Tunnel::no_service`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Deserialize, serde::Serialize, schemars::JsonSchema),
+    serde(rename_all = "lowercase")
+)]
 #[repr(u8)]
 pub enum NoService {
-    /// Back to the gateway, untouched.
+    /// Back to the gateway, untouched (gateways only).
     Return = 0,
     /// Dropped as `no-service`.
     Drop = 1,
     /// To this machine's kernel.
     Punt = 2,
+}
+
+impl NoService {
+    /// Returns what a record's number stands for; an unknown number drops, the safe side.
+    #[inline(always)]
+    pub const fn from_u8(n: u8) -> NoService {
+        match n {
+            0 => NoService::Return,
+            2 => NoService::Punt,
+            _ => NoService::Drop,
+        }
+    }
 }
 
 /// [`Tunnel::flags`]: `return` leaves by [`Tunnel::peer`] (Azure crosses External and Internal).

@@ -3,21 +3,6 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a tunnel is made of; the numbers are those of the tables' records.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[repr(u8)]
-pub enum TunnelKind {
-    /// RFC 8926, UDP 6081.
-    Geneve = 1,
-    /// RFC 7348, UDP 4789.
-    Vxlan = 2,
-    /// RFC 2003, 2473, 4213; no port.
-    Ipip = 3,
-    /// Generic UDP encapsulation, variant 1, UDP 6080.
-    Gue = 4,
-}
-
 /// Which backends may serve, by where they are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

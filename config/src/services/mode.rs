@@ -3,9 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::kinds::TunnelKind;
 use super::text::is_default;
 use crate::wrong::Wrong;
+use tables::record::TunnelKind;
 
 /// How packets reach the backends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]

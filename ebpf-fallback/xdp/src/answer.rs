@@ -29,13 +29,13 @@ use packet::flow::SCOPE_PLAIN;
 use packet::geneve::{self, OWN_OPTIONS};
 use packet::ip::{Ip, L4 as Upper, UDP};
 use packet::rewrite::{self, Rewrite};
-use packet::tunnel::{Kind, Outer, ecn_decap, write_outer};
+use packet::tunnel::{Outer, TunnelKind, ecn_decap, write_outer};
 use packet::vxlan;
 use packet::window::{Short, Window};
 use tables::counters::VerdictCounter;
 use tables::flow::{Answered, NO_TUNNEL, PATH_CROSSES, PATH_REDIRECT};
 use tables::reason::DropReason;
-use tables::record::{Mode, Tunnel, TunnelKind};
+use tables::record::{Mode, Tunnel};
 use tables::region::Region;
 use tables::set::TableSet;
 
@@ -305,7 +305,7 @@ fn to_gateway<const VXLAN: bool>(
     (tunnel, ip, from_initiator): (&Tunnel, &Ip, bool),
 ) -> Result<(), DropReason> {
     let usual = &work.usual;
-    let kind = if VXLAN { Kind::Vxlan } else { Kind::Geneve };
+    let kind = if VXLAN { TunnelKind::Vxlan } else { TunnelKind::Geneve };
     let inspected = usual.forward.mode != Mode::Nat as u8 && from_initiator;
     // SAFETY: the same bytes.
     let options = unsafe { &*(&raw const usual.options).cast::<[u8; OWN_OPTIONS]>() };

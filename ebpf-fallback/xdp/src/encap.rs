@@ -16,7 +16,8 @@ use packet::geneve::OWN_OPTIONS;
 use packet::ip::Ip;
 use packet::rewrite::{self, Congestion};
 use packet::tunnel::{
-    Kind, OUTER_TTL, Outer, cross_in_place, outer_len, return_in_place, source_port, write_outer,
+    OUTER_TTL, Outer, TunnelKind, cross_in_place, outer_len, return_in_place, source_port,
+    write_outer,
 };
 use tables::atomic::Ordering::Relaxed;
 use tables::counters::VerdictCounter;
@@ -25,7 +26,7 @@ use tables::punt::{PuntClass, Punted};
 use tables::reason::DropReason;
 use tables::record::{
     LOCAL_ADDRS, NONE, SERVICE_DF, SERVICE_REPLY_TOO_BIG, Service, Settings, TUNNEL_BACKEND,
-    TUNNEL_CROSS, TUNNEL_REPLY_TOO_BIG, TunnelKind,
+    TUNNEL_CROSS, TUNNEL_REPLY_TOO_BIG,
 };
 use tables::region::Region;
 
@@ -133,7 +134,7 @@ fn send(ctx: *mut xdp_md, work: &mut Work, service: u32, gateway: u16) -> Result
     if part_local(place | if drawn { DRAWN } else { 0 }) != OPEN {
         return Err(work.drop(DropReason::NoRoute));
     }
-    let Some(kind) = wire_kind(service.tunnel) else {
+    let Some(kind) = TunnelKind::from_u8(service.tunnel) else {
         return Err(work.drop(DropReason::NoBackend));
     };
     let options = options(work.scope_key, gateway, origin(ctx, work, gateway), work.hash);
@@ -156,7 +157,7 @@ fn send(ctx: *mut xdp_md, work: &mut Work, service: u32, gateway: u16) -> Result
 /// The headers of a service's tunnel, from our address to a backend's, in front of `inner`.
 #[inline(always)]
 pub fn headers<'a>(
-    kind: Kind,
+    kind: TunnelKind,
     service: &Service,
     macs: &Macs,
     (src, dst): (Addr, Addr),
@@ -175,9 +176,9 @@ pub fn headers<'a>(
         sport: source_port(hash),
         dport: service.tunnel_port,
         vni: service.vni,
-        options: if kind == Kind::Geneve { options } else { &[] },
+        options: if kind == TunnelKind::Geneve { options } else { &[] },
         inner_v6: inner.v6,
-        inner_eth: if kind == Kind::Vxlan { Some(*macs) } else { None },
+        inner_eth: if kind == TunnelKind::Vxlan { Some(*macs) } else { None },
         tos: inner.tos,
         ttl: OUTER_TTL,
         df: service.flags & SERVICE_DF != 0,
@@ -368,15 +369,4 @@ pub fn plain_frame(ctx: *mut xdp_md, work: &mut Work, macs: &Macs, vlan: u16) ->
         return Err(work.drop(DropReason::NoHeadroom));
     }
     Ok(())
-}
-
-/// The kind on the wire for its number in a record.
-#[inline(always)]
-pub fn wire_kind(kind: u8) -> Option<Kind> {
-    Some(match TunnelKind::from_u8(kind)? {
-        TunnelKind::Geneve => Kind::Geneve,
-        TunnelKind::Vxlan => Kind::Vxlan,
-        TunnelKind::Ipip => Kind::Ipip,
-        TunnelKind::Gue => Kind::Gue,
-    })
 }

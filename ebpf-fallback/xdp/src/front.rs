@@ -16,11 +16,11 @@ use packet::ethernet::Macs;
 use packet::geneve::MAX_OPTIONS;
 use packet::ip::Ip;
 use packet::translate;
-use packet::tunnel::{Kind, OUTER_TTL, Outer};
+use packet::tunnel::{OUTER_TTL, Outer, TunnelKind};
 use tables::counters::VerdictCounter;
 use tables::flow::{GatewayLeg, Missed, NO_TUNNEL};
 use tables::reason::DropReason;
-use tables::record::{Mode, TUNNEL_CROSS, TUNNEL_REPLY_TOO_BIG, Tunnel, TunnelKind};
+use tables::record::{Mode, TUNNEL_CROSS, TUNNEL_REPLY_TOO_BIG, Tunnel};
 use tables::set::TableSet;
 
 /// The stage.
@@ -138,7 +138,8 @@ extern "C" fn part_to_gateway(ctx: *mut xdp_md) -> u32 {
         return work.drop(DropReason::NoFlow);
     };
     // Gateways have no other tunnels.
-    let kind = if tunnel.kind == TunnelKind::Vxlan as u8 { Kind::Vxlan } else { Kind::Geneve };
+    let kind =
+        if tunnel.kind == TunnelKind::Vxlan as u8 { TunnelKind::Vxlan } else { TunnelKind::Geneve };
     let inspected =
         work.path.mode != Mode::Nat as u8 && !work.untracked && work.hit.from_initiator(work.side);
     let len = usize::from(leg.option_len).min(MAX_OPTIONS) & 0xfc;
@@ -158,7 +159,7 @@ extern "C" fn part_to_gateway(ctx: *mut xdp_md) -> u32 {
 #[inline(always)]
 pub fn gateway_outer<'a>(
     set: &TableSet<'static>,
-    (kind, tunnel, inspected): (Kind, &Tunnel, bool),
+    (kind, tunnel, inspected): (TunnelKind, &Tunnel, bool),
     leg: &GatewayLeg,
     own: [u8; 6],
     options: &'a [u8],
@@ -171,8 +172,8 @@ pub fn gateway_outer<'a>(
         None => (leg.local_port, leg.vni),
     };
     let inner_eth = match (kind, peer.is_some()) {
-        (Kind::Vxlan, true) => Some(Macs::new(leg.inner_dst, leg.inner_src)),
-        (Kind::Vxlan, false) => Some(Macs::new(leg.inner_src, leg.inner_dst)),
+        (TunnelKind::Vxlan, true) => Some(Macs::new(leg.inner_dst, leg.inner_src)),
+        (TunnelKind::Vxlan, false) => Some(Macs::new(leg.inner_src, leg.inner_dst)),
         _ => None,
     };
     Outer {

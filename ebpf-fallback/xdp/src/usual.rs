@@ -35,13 +35,13 @@ use packet::flow::{FlowKey, Side};
 use packet::ip::{Ip, L4 as Upper, UDP};
 use packet::origin::Origin;
 use packet::rewrite::{self, Rewrite};
-use packet::tunnel::{Kind, cross_in_place, ecn_decap, return_in_place, write_outer};
+use packet::tunnel::{TunnelKind, cross_in_place, ecn_decap, return_in_place, write_outer};
 use packet::window::{Short, Window};
 use packet::{geneve, vxlan};
 use tables::counters::{ArmCounter, VerdictCounter};
 use tables::flow::{Forward, Likely, Met, PATH_CROSSES, PATH_ONE_WAY, PATH_RESPONDER_LEG};
 use tables::reason::DropReason;
-use tables::record::{BackendState, Mode, NONE, Service, TUNNEL_CROSS, Tunnel, TunnelKind};
+use tables::record::{BackendState, Mode, NONE, Service, TUNNEL_CROSS, Tunnel};
 use tables::region::Region;
 use tables::set::TableSet;
 
@@ -561,7 +561,7 @@ fn encap<const VXLAN: bool, const V6: bool>(
     work.usual.options = options(endpoint, tunnel.gateway, origin, hash);
     let options = &work.usual.options;
     let ends = (ours.in_words(), onward.path.backend_addr);
-    let outer = headers(Kind::Geneve, service, &onward.way.macs, ends, hash, options, &inner);
+    let outer = headers(TunnelKind::Geneve, service, &onward.way.macs, ends, hash, options, &inner);
     let len = usize::from(inner.end - inner.at);
     let more = i32::from(inner_at(VXLAN)) - i32::from(front_len(V6));
     if more == 0 {

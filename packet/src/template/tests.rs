@@ -3,7 +3,7 @@
 use super::*;
 use crate::addr::Addr;
 use crate::geneve::{OWN_OPTIONS, own_options};
-use crate::tunnel::{Kind, outer_len};
+use crate::tunnel::{TunnelKind, outer_len};
 use proptest::prelude::*;
 use std::vec;
 use std::vec::Vec;
@@ -11,7 +11,7 @@ use std::vec::Vec;
 /// Headers that a template is for.
 fn usual(options: &[u8; OWN_OPTIONS]) -> Outer<'_> {
     Outer {
-        kind: Kind::Geneve,
+        kind: TunnelKind::Geneve,
         macs: Macs::new([4; 6], [2; 6]),
         vlan: 0,
         src: Addr::v4(u32::from_ne_bytes([10, 0, 2, 10])),
@@ -100,9 +100,9 @@ fn headers_of_another_build_have_no_template() {
     assert!(Template::of(&usual).is_some());
     let v6 = Addr { words: [1, 2, 3, 4] };
     for other in [
-        Outer { kind: Kind::Vxlan, ..usual },
-        Outer { kind: Kind::Gue, ..usual },
-        Outer { kind: Kind::Ipip, ..usual },
+        Outer { kind: TunnelKind::Vxlan, ..usual },
+        Outer { kind: TunnelKind::Gue, ..usual },
+        Outer { kind: TunnelKind::Ipip, ..usual },
         Outer { vlan: 5, ..usual },
         Outer { src: v6, dst: v6, ..usual },
         Outer { options: &options[4..], ..usual },

@@ -16,7 +16,7 @@ fn addr(text: &str) -> Addr {
 }
 
 /// To 10.0.2.99 or fd00::99, as the samples have it.
-fn outer(kind: Kind, v6: bool, inner: &[u8]) -> Outer<'static> {
+fn outer(kind: TunnelKind, v6: bool, inner: &[u8]) -> Outer<'static> {
     let (src, dst) = if v6 { ("fd00::1", "fd00::99") } else { ("10.0.2.1", "10.0.2.99") };
     Outer {
         kind,
@@ -55,10 +55,10 @@ fn writes(outer: &Outer<'_>, inner: &str, expected: &str) {
 fn geneve_is_written_as_scapy_writes_it() {
     let syn = bytes(samples::SYN);
     let options = &bytes(samples::AWS)[50..82];
-    let over = Outer { options, ..outer(Kind::Geneve, false, &syn) };
+    let over = Outer { options, ..outer(TunnelKind::Geneve, false, &syn) };
     writes(&over, samples::SYN, samples::OUT_GENEVE4);
     writes(&Outer { checksum: true, ..over }, samples::SYN, samples::OUT_GENEVE4_SUM);
-    let over = Outer { checksum: true, ..outer(Kind::Geneve, true, &bytes(samples::UDP6)) };
+    let over = Outer { checksum: true, ..outer(TunnelKind::Geneve, true, &bytes(samples::UDP6)) };
     writes(&over, samples::UDP6, samples::OUT_GENEVE6);
 }
 
@@ -68,7 +68,7 @@ fn vxlan_is_written_with_its_inner_ethernet_header() {
         dport: 4789,
         inner_eth: Some(Macs::new(D, C)),
         checksum: true,
-        ..outer(Kind::Vxlan, false, &bytes(samples::SYN))
+        ..outer(TunnelKind::Vxlan, false, &bytes(samples::SYN))
     };
     writes(&over, samples::SYN, samples::OUT_VXLAN4);
 }
@@ -81,7 +81,7 @@ fn an_outer_checksum_is_summed_where_the_inner_packet_has_none() {
         inner_eth: Some(Macs::new(D, C)),
         checksum: true,
         tos: 0,
-        ..outer(Kind::Vxlan, true, &inner)
+        ..outer(TunnelKind::Vxlan, true, &inner)
     };
     writes(&over, samples::UDP4_ZERO, samples::OUT_VXLAN6_ZERO);
     // And is left out where the rest of the packet is in another segment.
@@ -95,23 +95,24 @@ fn an_outer_checksum_is_summed_where_the_inner_packet_has_none() {
 #[test]
 fn gue_and_the_four_mixes_of_ip_in_ip() {
     let (four, six) = (bytes(samples::SYN), bytes(samples::UDP6));
-    let gue = Outer { dport: 6080, ..outer(Kind::Gue, false, &four) };
+    let gue = Outer { dport: 6080, ..outer(TunnelKind::Gue, false, &four) };
     writes(&gue, samples::SYN, samples::OUT_GUE4);
-    writes(&outer(Kind::Ipip, false, &four), samples::SYN, samples::OUT_IPIP_44);
-    writes(&outer(Kind::Ipip, true, &four), samples::SYN, samples::OUT_IPIP_46);
-    writes(&outer(Kind::Ipip, false, &six), samples::UDP6, samples::OUT_IPIP_64);
-    writes(&outer(Kind::Ipip, true, &six), samples::UDP6, samples::OUT_IPIP_66);
+    writes(&outer(TunnelKind::Ipip, false, &four), samples::SYN, samples::OUT_IPIP_44);
+    writes(&outer(TunnelKind::Ipip, true, &four), samples::SYN, samples::OUT_IPIP_46);
+    writes(&outer(TunnelKind::Ipip, false, &six), samples::UDP6, samples::OUT_IPIP_64);
+    writes(&outer(TunnelKind::Ipip, true, &six), samples::UDP6, samples::OUT_IPIP_66);
 }
 
 #[test]
 fn a_tag_and_inner_ethernet_in_geneve_move_what_follows() {
     let syn = bytes(samples::SYN);
-    let plain = written(&outer(Kind::Geneve, false, &syn), &syn);
-    let tagged = Outer { vlan: 0x6007, ..outer(Kind::Geneve, false, &syn) };
+    let plain = written(&outer(TunnelKind::Geneve, false, &syn), &syn);
+    let tagged = Outer { vlan: 0x6007, ..outer(TunnelKind::Geneve, false, &syn) };
     let tagged = written(&tagged, &syn);
     assert_eq!(tagged[12..18], [0x81, 0, 0x60, 7, 8, 0]);
     assert_eq!(tagged[18..], plain[14..]);
-    let framed = Outer { inner_eth: Some(Macs::new(C, D)), ..outer(Kind::Geneve, false, &syn) };
+    let framed =
+        Outer { inner_eth: Some(Macs::new(C, D)), ..outer(TunnelKind::Geneve, false, &syn) };
     let framed = written(&framed, &syn);
     assert_eq!(framed[44..46], [0x65, 0x58]);
     assert_eq!(framed[50..64], [&C[..], &D[..], &[8, 0]].concat()[..]);
@@ -121,7 +122,7 @@ fn a_tag_and_inner_ethernet_in_geneve_move_what_follows() {
 #[test]
 fn datagrams_that_may_be_fragmented_differ_in_their_identification() {
     let syn = bytes(samples::SYN);
-    let over = Outer { df: false, ..outer(Kind::Geneve, false, &syn) };
+    let over = Outer { df: false, ..outer(TunnelKind::Geneve, false, &syn) };
     let mut ids = std::collections::BTreeSet::new();
     for n in 0..1000u16 {
         let mut inner = syn.clone();
@@ -136,7 +137,7 @@ fn datagrams_that_may_be_fragmented_differ_in_their_identification() {
 #[test]
 fn what_does_not_fit_is_refused() {
     let syn = bytes(samples::SYN);
-    let over = outer(Kind::Geneve, false, &syn);
+    let over = outer(TunnelKind::Geneve, false, &syn);
     let mut bytes = vec![0; outer_len(&over) - 1];
     assert_eq!(write_outer(&mut Window::new(&mut bytes), &over, 52), Err(Short));
     let mut bytes = vec![0; 200];

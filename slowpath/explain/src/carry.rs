@@ -6,14 +6,12 @@ use packet::flow::FlowKey;
 use packet::geneve;
 use packet::icmp;
 use packet::rewrite::{self, Congestion};
-use packet::tunnel::{Kind, OUTER_TTL, Outer, outer_len};
+use packet::tunnel::{OUTER_TTL, Outer, TunnelKind, outer_len};
 use packet::window::Window;
 use tables::flow::{Answer, Missed, NO_TUNNEL};
 use tables::next_hop::NextHop;
 use tables::reason::DropReason;
-use tables::record::{
-    Mode, SERVICE_REPLY_TOO_BIG, Service, TUNNEL_REPLY_TOO_BIG, Tunnel, TunnelKind,
-};
+use tables::record::{Mode, SERVICE_REPLY_TOO_BIG, Service, TUNNEL_REPLY_TOO_BIG, Tunnel};
 use tables::return_leg::ReturnLegs;
 
 use super::outer::is_backend;
@@ -182,12 +180,7 @@ impl Walk<'_> {
         let options = [0; geneve::OWN_OPTIONS];
         let macs = Macs::new(hop.mac, hop.src_mac);
         let outer = Outer {
-            kind: match kind {
-                TunnelKind::Geneve => Kind::Geneve,
-                TunnelKind::Vxlan => Kind::Vxlan,
-                TunnelKind::Ipip => Kind::Ipip,
-                TunnelKind::Gue => Kind::Gue,
-            },
+            kind,
             macs,
             vlan: 0,
             src: drawn.unwrap_or(src),

@@ -120,7 +120,7 @@ impl Walk<'_> {
         }
         if let (Arrival::Gateway, Some((_, tunnel))) = (self.arrival, self.tunnel) {
             self.because("its gateway's setting `no_service` decides");
-            return match no_service(tunnel.no_service) {
+            return match NoService::from_u8(tunnel.no_service) {
                 NoService::Drop => drop_for(DropReason::NoService),
                 NoService::Punt if self.inner.src.is_martian() => {
                     drop_for(DropReason::MartianSource)
@@ -142,18 +142,9 @@ impl Walk<'_> {
             self.because("it is to an address that packets are sent from, and of no flow");
             return drop_for(self.unknown());
         }
-        if no_service(settings.plain_no_service) == NoService::Punt {
+        if NoService::from_u8(settings.plain_no_service) == NoService::Punt {
             return Step::Continue(Verdict::Punt);
         }
         drop_for(DropReason::NoMatchingService)
-    }
-}
-
-/// The [`NoService`] for its number; anything unknown drops, the safe side.
-fn no_service(n: u8) -> NoService {
-    match n {
-        0 => NoService::Return,
-        2 => NoService::Punt,
-        _ => NoService::Drop,
     }
 }

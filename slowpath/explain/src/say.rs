@@ -104,12 +104,7 @@ impl Walk<'_> {
     }
 
     pub(super) fn name_tunnel(&mut self, outer: &Outer<'_>, kind: TunnelKind) {
-        let kind = match kind {
-            TunnelKind::Geneve => "geneve",
-            TunnelKind::Vxlan => "vxlan",
-            TunnelKind::Ipip => "ipip",
-            TunnelKind::Gue => "gue",
-        };
+        let kind = kind.name();
         let (src, dst) = (outer.src, pair(&outer.dst, outer.dport));
         self.told.rewrite = format!("in {kind}, {src} -> {dst}, inside unchanged");
     }

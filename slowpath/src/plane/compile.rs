@@ -331,13 +331,7 @@ pub fn key(address: &Address) -> FrontendKey {
 
 /// The name of a [`TunnelKind`] by its number; empty for none.
 pub fn tunnel_name(kind: u8) -> &'static str {
-    match TunnelKind::from_u8(kind) {
-        Some(TunnelKind::Geneve) => "geneve",
-        Some(TunnelKind::Vxlan) => "vxlan",
-        Some(TunnelKind::Ipip) => "ipip",
-        Some(TunnelKind::Gue) => "gue",
-        None => "",
-    }
+    TunnelKind::from_u8(kind).map_or("", TunnelKind::name)
 }
 
 /// A frontend for people: `203.0.113.10:80/tcp`, `10.0.0.0/8:*/*`.
