@@ -321,7 +321,7 @@ fn keep_a_flow(region: &Region) -> FlowKey {
         gateway: GatewayLeg::default(),
         digest: 1,
         nat_map: u32::MAX,
-        tcp_idle_s: 350,
+        idle_s: 350,
     };
     Flows::new(region).as_owner(0, 1).insert(&new, &[], region.now_s()).unwrap();
     front
@@ -359,20 +359,10 @@ fn probed(region: &Region) {
     let hop = NextHop { mac, src_mac, mtu: 0, arm: 1, known: true };
     writer.set_next_hop(next_hop, &hop).unwrap();
     let policy = Service {
-        slots: Default::default(),
-        single: NONE,
-        ranges: Default::default(),
-        stays: Default::default(),
-        affinity_s: 0,
-        vni: 0,
-        tcp_idle_s: 0,
         tunnel_port: 6081,
-        flags: 0,
-        mss: 0,
         mode: Mode::Tunnel as u8,
         tunnel: TunnelKind::Geneve as u8,
-        proxy_port: 0,
-        pad: [0; 2],
+        ..Service::EMPTY
     };
     let service = writer.put_service("web", &policy).unwrap();
     let backend = Backend {

@@ -54,7 +54,7 @@ pub fn insert(
         gateway: leg::gateway_leg(window, work, lcore.snapshot()),
         digest: leg::digest(window, work),
         nat_map,
-        tcp_idle_s: service.tcp_idle_s.min(u32::from(u16::MAX)) as u16,
+        idle_s: service.idle_s(work.path.proto),
     };
     let options = leg::options(window, work, &mut room);
     lcore.flow_addresses().add(&work.inner.dst);

@@ -9,7 +9,7 @@ use tables::layout::{Layout, Sizes};
 use tables::next_hop::NextHop;
 use tables::record::{
     Backend, BackendState, ErrorLimits, FrontendKey, Local, Mode, NONE, NoService, Prefix, Service,
-    Settings, SlotArray, TUNNEL_BACKEND, TUNNEL_CROSS, Tunnel, TunnelKind,
+    Settings, TUNNEL_BACKEND, TUNNEL_CROSS, Tunnel, TunnelKind,
 };
 use tables::region::{Region, RegionError};
 use tables::writer::Writer;
@@ -315,22 +315,7 @@ fn services(writer: &mut Writer<'_>, policy: &Policy) -> Result<(), Box<dyn Erro
     }
     let mode = policy.mode as u8;
     let tunnel = if policy.mode == Mode::Nat { 0 } else { policy.tunnel as u8 };
-    let service = Service {
-        slots: Default::default(),
-        single: NONE,
-        ranges: SlotArray::default(),
-        stays: SlotArray::default(),
-        affinity_s: 0,
-        proxy_port: 0,
-        pad: [0; 2],
-        vni: 0,
-        tcp_idle_s: 0,
-        tunnel_port: 6081,
-        flags: 0,
-        mss: 0,
-        mode,
-        tunnel,
-    };
+    let service = Service { tunnel_port: 6081, mode, tunnel, ..Service::EMPTY };
     let slots = if policy.services > SERVICES { 2039 } else { 16_381 };
     for n in 0..policy.services {
         let id = writer.put_service(&format!("bench/{n}"), &service)?;

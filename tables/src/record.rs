@@ -7,7 +7,7 @@
 mod settings;
 
 use packet::addr::Addr;
-use packet::ip::L4;
+use packet::ip::{L4, TCP};
 use packet::rewrite::{ACK, RST, SYN};
 
 use crate::rows::records;
@@ -265,6 +265,34 @@ pub enum WhenFailed {
 }
 
 impl Service {
+    /// By NAT, without backends, and with no limit or time of its own.
+    pub const EMPTY: Service = Service {
+        slots: [SlotArray { first: 0, count: 0, retire_s: 0 }; SLOT_ARRAYS],
+        single: NONE,
+        ranges: SlotArray { first: 0, count: 0, retire_s: 0 },
+        stays: SlotArray { first: 0, count: 0, retire_s: 0 },
+        affinity_s: 0,
+        vni: 0,
+        tcp_idle_s: 0,
+        tunnel_port: 0,
+        flags: 0,
+        mss: 0,
+        mode: Mode::Nat as u8,
+        tunnel: 0,
+        proxy_port: 0,
+        pad: [0; 2],
+    };
+
+    /// Seconds for which its flows of this protocol may be idle once they are established; 0 for
+    /// the time that [`Settings::timeouts`] gives.
+    #[inline(always)]
+    pub const fn idle_s(&self, proto: u8) -> u32 {
+        match proto {
+            TCP => self.tcp_idle_s,
+            _ => 0,
+        }
+    }
+
     /// Whether its flows go on only with an entry of theirs: they are translated, by NAT or for a
     /// proxy. Of all others selection alone finds the backend again.
     #[inline(always)]
@@ -398,6 +426,12 @@ mod tests {
                 assert_eq!(prefix.holds(&other), other.in_prefix(&ours, len), "{len}, {bit}");
             }
         }
+    }
+
+    #[test]
+    fn a_service_gives_each_protocol_its_own_idle_time() {
+        let service = Service { tcp_idle_s: 86_400, ..Service::EMPTY };
+        assert_eq!([6, 17, 1].map(|proto| service.idle_s(proto)), [86_400, 0, 0]);
     }
 
     #[test]

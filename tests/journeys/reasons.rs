@@ -87,7 +87,7 @@ fn a_table_of_confirmed_flows_is_full_for_new_ones() {
             gateway: GatewayLeg::default(),
             digest: 0,
             nat_map: NONE,
-            tcp_idle_s: 0,
+            idle_s: 0,
         };
         let Ok(hit) = flows.insert(&new, &[], 0) else { continue };
         for (flags, from_initiator) in [(2, true), (18, false), (16, true)] {

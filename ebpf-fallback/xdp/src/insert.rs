@@ -143,7 +143,7 @@ extern "C" fn part_new() -> u32 {
     copy(&mut new.gateway, &work.leg);
     new.digest = work.digest;
     new.nat_map = work.nat_map;
-    new.tcp_idle_s = service.tcp_idle_s.min(u32::from(u16::MAX)) as u16;
+    new.idle_s = service.idle_s(work.path.proto);
     Addresses::of_flows(&Region).add(&work.inner.dst);
     OPEN
 }

@@ -229,20 +229,10 @@ fn needed_tunnel(config: &Config, need: &Need, local: IpAddr, arm: ArmName) -> T
 /// A service's policy; slots, runs, and the single backend, are the writer's business.
 pub fn policy(service: &Service) -> record::Service {
     let mut record = record::Service {
-        slots: [record::SlotArray::default(); record::SLOT_ARRAYS],
-        single: NONE,
-        ranges: record::SlotArray::default(),
-        stays: record::SlotArray::default(),
         affinity_s: service.spec.affinity_s,
-        proxy_port: 0,
-        pad: [0; 2],
-        vni: 0,
         tcp_idle_s: service.spec.tcp_idle_s,
-        tunnel_port: 0,
-        flags: 0,
         mss: service.spec.mss,
-        mode: record::Mode::Nat as u8,
-        tunnel: 0,
+        ..record::Service::EMPTY
     };
     if service.spec.too_big == TooBig::Reply {
         record.flags |= record::SERVICE_REPLY_TOO_BIG;

@@ -483,7 +483,7 @@ fn a_removed_backend_keeps_its_flows_and_leaves_after_the_last() {
         gateway: GatewayLeg::default(),
         digest: 0,
         nat_map: tables::record::NONE,
-        tcp_idle_s: 0,
+        idle_s: 0,
     };
     let hit = flows.insert(&flow, &[], 1).unwrap();
 

@@ -29,8 +29,9 @@ pub struct NewFlow {
     pub digest: u32,
     /// Port map that `forward.nat_port` was claimed from, or [`NONE`].
     pub nat_map: u32,
-    /// Idle time of the established connection in seconds; 0 for `Timeouts::tcp_established_s`.
-    pub tcp_idle_s: u16,
+    /// Seconds for which it may be idle once it is established; 0 for the time that `Timeouts`
+    /// gives its protocol.
+    pub idle_s: u32,
 }
 
 /// A flow that ended, for the counters.
@@ -263,7 +264,7 @@ impl Flows<'_> {
         path.back.store(back, Relaxed);
         let nat_map = if new.forward.is_nat() { new.nat_map } else { NONE };
         path.owns.store(nat_map, Relaxed);
-        path.idle_s.store(u32::from(new.tcp_idle_s), Relaxed);
+        path.idle_s.store(new.idle_s, Relaxed);
         step!();
         path.publish();
         step!();

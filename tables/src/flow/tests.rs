@@ -64,7 +64,7 @@ pub(super) fn nat_flow(n: u32, port: u16) -> NewFlow {
         gateway: GatewayLeg { vni: n, node: addr(n), tunnel: 3, ..GatewayLeg::default() },
         digest: n + 1,
         nat_map: 0,
-        tcp_idle_s: 0,
+        idle_s: 0,
     }
 }
 
@@ -315,7 +315,7 @@ fn idle_flows_end_by_their_protocol_and_state() {
     for side in [true, false, true] {
         flows.note(&asked, 0, side);
     }
-    let own = NewFlow { tcp_idle_s: 30, ..nat_flow(6, 2001) };
+    let own = NewFlow { idle_s: 30, ..nat_flow(6, 2001) };
     let own_idle_two = flows.insert(&NewFlow { nat_map: NONE, ..own }, &[], 100).unwrap();
     let establish = |hit: &Hit| {
         flows.note(hit, 2, true);

@@ -3,7 +3,7 @@
 use super::*;
 use crate::layout::{Section, Sizes};
 use crate::lcore::LcoreStatus;
-use crate::record::{Backend, FrontendKey, Mode, NONE, Service, SlotArray};
+use crate::record::{Backend, FrontendKey, NONE, Service};
 use crate::region::{Region, Role};
 use crate::writer::{Refusal, Writer};
 use loom::sync::Arc;
@@ -136,22 +136,7 @@ fn under_all_orders_a_reader_sees_exactly_its_generation() {
 }
 
 fn service(mss: u16) -> Service {
-    Service {
-        slots: [SlotArray::default(); 4],
-        single: NONE,
-        ranges: SlotArray::default(),
-        stays: SlotArray::default(),
-        affinity_s: 0,
-        proxy_port: 0,
-        pad: [0; 2],
-        vni: 0,
-        tcp_idle_s: 0,
-        tunnel_port: 0,
-        flags: 0,
-        mss,
-        mode: Mode::Nat as u8,
-        tunnel: 0,
-    }
+    Service { mss, ..Service::EMPTY }
 }
 
 fn place(last: u8) -> Backend {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::next_hop::NextHop;
 use crate::note::{Member, ServiceNote};
-use crate::record::{ADDRESS_MARK, Backend, Local, Mode, NONE, Service, SlotArray};
+use crate::record::{ADDRESS_MARK, Backend, Local, NONE, Service, SlotArray};
 use packet::flow::HashKey;
 use std::net::IpAddr;
 
@@ -23,18 +23,7 @@ fn policy() -> Service {
     Service {
         slots: [SlotArray { first: 9, count: 9, retire_s: 9 }; 4],
         single: 77,
-        ranges: SlotArray::default(),
-        stays: SlotArray::default(),
-        affinity_s: 0,
-        proxy_port: 0,
-        pad: [0; 2],
-        vni: 0,
-        tcp_idle_s: 0,
-        tunnel_port: 0,
-        flags: 0,
-        mss: 0,
-        mode: Mode::Nat as u8,
-        tunnel: 0,
+        ..Service::EMPTY
     }
 }
 

@@ -19,7 +19,7 @@ use tables::nat_port::NatPorts;
 use tables::next_hop::NextHop;
 use tables::note::ServiceNote;
 use tables::reason::DropReason;
-use tables::record::{Backend, BackendState, FrontendKey, Mode, NONE, Service, SlotArray};
+use tables::record::{Backend, BackendState, FrontendKey, Mode, NONE, Service};
 use tables::region::Region;
 use tables::scope::Scopes;
 use tables::writer::Writer;
@@ -93,22 +93,8 @@ fn furnish(writer: &mut Writer<'_>) -> Vec<u32> {
         };
         backends.push((writer.put_backend(&backend).expect("there is room"), 100));
     }
-    let policy = Service {
-        slots: Default::default(),
-        single: NONE,
-        ranges: SlotArray::default(),
-        stays: SlotArray::default(),
-        affinity_s: 0,
-        proxy_port: 0,
-        pad: [0; 2],
-        vni: 0,
-        tcp_idle_s: 0,
-        tunnel_port: 6081,
-        flags: 0,
-        mss: 0,
-        mode: Mode::Tunnel as u8,
-        tunnel: 1,
-    };
+    let policy =
+        Service { tunnel_port: 6081, mode: Mode::Tunnel as u8, tunnel: 1, ..Service::EMPTY };
     let mut service = |n: usize| {
         let id = writer.put_service(&format!("web/{n}"), &policy).expect("there is room");
         let count = [0, 1, 2, 5, 12, 3, 7, 1][n];
@@ -224,7 +210,7 @@ fn insert(flows: &Flows<'_>, asked: &Asked) -> u32 {
         gateway: asked.gateway,
         digest: 0,
         nat_map: 0,
-        tcp_idle_s: 0,
+        idle_s: 0,
     };
     asked::new_flow(asked, &mut new);
     asked::begun(flows.insert(&new, &bytes(asked), asked.now_s))

@@ -436,7 +436,7 @@ fn a_backend_that_nobody_wants_keeps_its_flows_and_comes_back_under_its_id() {
         gateway: GatewayLeg::default(),
         digest: 0,
         nat_map: NONE,
-        tcp_idle_s: 0,
+        idle_s: 0,
     };
     let hit = flows.insert(&flow, &[], 1).unwrap();
     let state = |plane: &RegionPlane<'_>| plane.writer.committed().backend(id).map(|b| b.state);

@@ -13,7 +13,7 @@ use super::{SEED, made, scratch};
 use crate::counters::{ArmCounter, Counter};
 use crate::flow::{Flows, Forward, GatewayLeg, NewFlow};
 use crate::layout::SECTIONS;
-use crate::record::{Backend, FrontendKey, Mode, NONE, Service, SlotArray};
+use crate::record::{Backend, FrontendKey, NONE, Service};
 use crate::writer::Writer;
 
 /// A folder of this test's own, which goes with all that is in it.
@@ -54,22 +54,7 @@ fn key(last: u8) -> FrontendKey {
 
 /// A service with a frontend and a backend, committed.
 fn serve(writer: &mut Writer<'_>, name: &str, last: u8) -> u32 {
-    let policy = Service {
-        slots: [SlotArray { first: 0, count: 0, retire_s: 0 }; 4],
-        single: NONE,
-        ranges: SlotArray::default(),
-        stays: SlotArray::default(),
-        affinity_s: 0,
-        proxy_port: 0,
-        pad: [0; 2],
-        vni: 0,
-        tcp_idle_s: 0,
-        tunnel_port: 0,
-        flags: 0,
-        mss: 0,
-        mode: Mode::Nat as u8,
-        tunnel: 0,
-    };
+    let policy = Service { ..Service::EMPTY };
     let id = writer.put_service(name, &policy).unwrap();
     let backend = |last| Backend {
         addr: addr(&format!("10.0.2.{last}")),
@@ -107,7 +92,7 @@ fn travel(region: &Region, n: u32) {
         gateway: GatewayLeg { vni: n, ..GatewayLeg::default() },
         digest: n,
         nat_map: NONE,
-        tcp_idle_s: 0,
+        idle_s: 0,
     };
     flows.as_owner(1, 1).insert(&new, &[7; 60], region.now_s()).unwrap();
     for page in region.counters().pages() {

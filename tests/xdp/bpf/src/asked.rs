@@ -95,7 +95,7 @@ pub fn new_flow(asked: &Asked, to: &mut NewFlow) {
     to.gateway = asked.gateway;
     to.digest = asked.digest;
     to.nat_map = asked.nat_map;
-    to.tcp_idle_s = 0;
+    to.idle_s = 0;
 }
 
 /// What `front` leads to, and what is known of it.
