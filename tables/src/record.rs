@@ -7,7 +7,7 @@
 mod settings;
 
 use packet::addr::Addr;
-use packet::ip::{L4, TCP};
+use packet::ip::{L4, TCP, UDP};
 use packet::rewrite::{ACK, RST, SYN};
 
 use crate::rows::records;
@@ -248,8 +248,8 @@ pub struct Service {
     pub tunnel: u8,
     /// Port of the proxy on this machine that its flows go to, host order; 0 for none.
     pub proxy_port: u16,
-    /// Zero.
-    pub pad: [u8; 2],
+    /// UDP idle time in seconds; 0 for the settings'.
+    pub udp_idle_s: u16,
 }
 
 /// What becomes of a flow whose backend has failed ([`BackendState::is_failed`]).
@@ -280,7 +280,7 @@ impl Service {
         mode: Mode::Nat as u8,
         tunnel: 0,
         proxy_port: 0,
-        pad: [0; 2],
+        udp_idle_s: 0,
     };
 
     /// Seconds for which its flows of this protocol may be idle once they are established; 0 for
@@ -289,6 +289,7 @@ impl Service {
     pub const fn idle_s(&self, proto: u8) -> u32 {
         match proto {
             TCP => self.tcp_idle_s,
+            UDP => self.udp_idle_s as u32,
             _ => 0,
         }
     }
@@ -430,8 +431,8 @@ mod tests {
 
     #[test]
     fn a_service_gives_each_protocol_its_own_idle_time() {
-        let service = Service { tcp_idle_s: 86_400, ..Service::EMPTY };
-        assert_eq!([6, 17, 1].map(|proto| service.idle_s(proto)), [86_400, 0, 0]);
+        let service = Service { tcp_idle_s: 86_400, udp_idle_s: 30, ..Service::EMPTY };
+        assert_eq!([6, 17, 1].map(|proto| service.idle_s(proto)), [86_400, 30, 0]);
     }
 
     #[test]

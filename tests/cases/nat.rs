@@ -125,18 +125,23 @@ fn udp_states() -> Vec<Case> {
     let back = || from_backend(11, answer().from(to).to(OUR_NAT).to_port(NAT_1));
     let and_back =
         || arrives(EGRESS, back()).leaves(INGRESS, to_gateway(1, answer().hop()), "answer");
-    let mut setup = aws_nat().named("nat, UDP");
-    setup.services = service(
-        "dns",
-        "mode = \"nat\"",
-        r#"{address = "203.0.113.10", port = 53, protocol = "udp"}"#,
-        r#"{address = "10.0.2.11", port = 5353}"#,
-    );
+    let setup = |name: &'static str, policy| {
+        let mut setup = aws_nat().named(name);
+        setup.services = service(
+            "dns",
+            policy,
+            r#"{address = "203.0.113.10", port = 53, protocol = "udp"}"#,
+            r#"{address = "10.0.2.11", port = 5353}"#,
+        );
+        setup
+    };
+    let usual = setup("nat, UDP", "mode = \"nat\"");
+    let own_time = setup("nat, UDP, 45 s", "mode = \"nat\"\nudp_idle_s = 45");
     vec![
         case(
             "UDP that its client did not go on with is forgotten after thirty seconds, also where \
              it was answered.",
-            setup.clone(),
+            usual.clone(),
             vec![
                 there(NAT_1),
                 and_back(),
@@ -146,8 +151,21 @@ fn udp_states() -> Vec<Case> {
         ),
         case(
             "UDP whose client went on after an answer has its whole time.",
-            setup,
+            usual,
             vec![there(NAT_1), and_back(), there(NAT_1), wait(118), and_back(), there(NAT_1)],
+        ),
+        case(
+            "A service's own idle time for UDP replaces the appliance's.",
+            own_time,
+            vec![
+                there(NAT_1),
+                and_back(),
+                there(NAT_1),
+                wait(43),
+                and_back(),
+                wait(47),
+                arrives(EGRESS, back()).dropped(DropReason::NoFlow),
+            ],
         ),
     ]
 }

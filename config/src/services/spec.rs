@@ -76,6 +76,10 @@ pub struct ServiceSpec {
     #[schemars(range(min = 0, max = 86400))]
     #[serde(skip_serializing_if = "is_default")]
     pub tcp_idle_s: u32,
+    /// Seconds until an idle UDP flow is forgotten whose client went on after an answer (with mode
+    /// dsr, after its first packet); 0 for `flows.udp_s`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub udp_idle_s: u16,
     /// Maglev slots: 251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521 or 131071; 0 for
     /// `tables.maglev_size`.
     #[serde(skip_serializing_if = "is_default")]

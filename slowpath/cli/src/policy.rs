@@ -61,6 +61,9 @@ pub struct Policy {
     /// Seconds until an idle TCP flow is forgotten; 0 for the appliance's
     #[arg(long, value_name = "SECONDS")]
     tcp_idle: Option<u32>,
+    /// Seconds until an idle UDP flow is forgotten; 0 for the appliance's
+    #[arg(long, value_name = "SECONDS")]
+    udp_idle: Option<u16>,
     /// Maglev slots; 0 for the appliance's
     #[arg(long, value_name = "SLOTS")]
     table_size: Option<u32>,
@@ -88,6 +91,7 @@ impl Policy {
             ("health", self.health.clone()),
             ("mss", self.mss.map(|bytes| json!(bytes))),
             ("tcp_idle_s", self.tcp_idle.map(|seconds| json!(seconds))),
+            ("udp_idle_s", self.udp_idle.map(|seconds| json!(seconds))),
             ("table_size", self.table_size.map(|slots| json!(slots))),
         ] {
             if let Some(value) = value {

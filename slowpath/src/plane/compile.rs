@@ -231,6 +231,7 @@ pub fn policy(service: &Service) -> record::Service {
     let mut record = record::Service {
         affinity_s: service.spec.affinity_s,
         tcp_idle_s: service.spec.tcp_idle_s,
+        udp_idle_s: service.spec.udp_idle_s,
         mss: service.spec.mss,
         ..record::Service::EMPTY
     };

@@ -106,7 +106,7 @@ mod tests {
         );
         let text = "[[service]]\nname = \"shop/web\"\nmode = \"nat\"\nnat_policy = \"nat64\"\n\
                     external_policy = \"local\"\nalgorithm = \"random\"\nfailed_udp = \"keep\"\n\
-                    failed_tcp = \"reset\"\ntcp_idle_s = 60\ntoo_big = \"drop\"\n\
+                    failed_tcp = \"reset\"\ntcp_idle_s = 60\nudp_idle_s = 90\ntoo_big = \"drop\"\n\
                     source_ranges = [\"10.0.0.0/8\"]\nsource_policy = \"deny\"\n\
                     health_check_port = 31000\nhealth = {kind = \"tcp\"}\n\
                     proxy_redirect = {port = 9000, ports = [80]}\n\
@@ -120,6 +120,7 @@ mod tests {
             ("failed_udp", json!("keep")),
             ("failed_tcp", json!("reset")),
             ("tcp_idle_s", json!(60)),
+            ("udp_idle_s", json!(90)),
             ("too_big", json!("drop")),
             ("source_ranges", json!(["10.0.0.0/8"])),
             ("source_policy", json!("deny")),

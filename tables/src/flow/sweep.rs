@@ -38,19 +38,20 @@ fn since(now_s: u32, then_s: u32) -> u32 {
 /// How long a path may be idle.
 fn limit_s(path: &Stored, forward: &Forward, timeouts: &Timeouts) -> u32 {
     let one_way = forward.flags & PATH_ONE_WAY != 0;
+    let own_or = |limit_s| match path.idle_s.load(Relaxed) {
+        0 => limit_s,
+        own_s => own_s,
+    };
     match forward.proto {
         TCP => match TcpState::of(path.tcp.load(Relaxed), one_way) {
             TcpState::Embryonic | TcpState::Reopened => timeouts.tcp_embryonic_s,
             TcpState::Closed => timeouts.tcp_closed_s,
             TcpState::Established | TcpState::Closing | TcpState::Reset => {
-                match path.idle_s.load(Relaxed) {
-                    0 => timeouts.tcp_established_s,
-                    idle_s => idle_s,
-                }
+                own_or(timeouts.tcp_established_s)
             }
         },
         proto => {
-            let limit_s = if proto == UDP { timeouts.udp_s } else { timeouts.other_s };
+            let limit_s = own_or(if proto == UDP { timeouts.udp_s } else { timeouts.other_s });
             match tcp::is_unconfirmed(path.tcp.load(Relaxed)) {
                 true => limit_s.min(timeouts.udp_embryonic_s),
                 false => limit_s,

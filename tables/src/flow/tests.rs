@@ -315,6 +315,12 @@ fn idle_flows_end_by_their_protocol_and_state() {
     for side in [true, false, true] {
         flows.note(&asked, 0, side);
     }
+    let mut own_udp = NewFlow { nat_map: NONE, idle_s: 40, ..nat_flow(8, 2003) };
+    own_udp.forward.proto = 17;
+    let own_udp = flows.insert(&own_udp, &[], 100).unwrap();
+    for side in [true, false, true] {
+        flows.note(&own_udp, 0, side);
+    }
     let own = NewFlow { idle_s: 30, ..nat_flow(6, 2001) };
     let own_idle_two = flows.insert(&NewFlow { nat_map: NONE, ..own }, &[], 100).unwrap();
     let establish = |hit: &Hit| {
@@ -339,6 +345,8 @@ fn idle_flows_end_by_their_protocol_and_state() {
     // The answer's side keeps a flow alive as well.
     let back = flows.snapshot(own_idle.path).unwrap().back.unwrap();
     flows.touch(&find(&flows, &back).unwrap(), 300);
+    assert_eq!(sweep(139), []);
+    assert_eq!(sweep(140), [(8, 1)]);
     assert_eq!(sweep(299), []);
     assert_eq!(sweep(300), [(7, 1)]);
     assert_eq!(sweep(450), [(2, 1)]);

@@ -94,6 +94,7 @@ fn fields() -> Vec<(&'static str, Value, Value, Seen)> {
         of("health", json!({"kind": "tcp"}), Seen::Probes),
         of("mss", json!(1400), Seen::Region),
         of("tcp_idle_s", json!(60), Seen::Region),
+        of("udp_idle_s", json!(60), Seen::Region),
         of("table_size", json!(509), Seen::Region),
         of("too_big", json!("drop"), Seen::Region),
         of("failed_udp", json!("keep"), Seen::Region),
