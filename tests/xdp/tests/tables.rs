@@ -4,6 +4,7 @@
 
 #[path = "../bpf/src/asked.rs"]
 mod asked;
+mod loading;
 mod maps;
 
 use asked::{Asked, BACK, BACK_HIGH, FRONT_HIGH, MISSED};
