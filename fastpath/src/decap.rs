@@ -14,6 +14,7 @@ use packet::ip::{Fragment, Ip};
 use packet::parsed::Malformed;
 use packet::window::Window;
 use packet::{ethernet, geneve, gue, vxlan};
+use tables::outer::bad_geneve;
 use tables::reason::DropReason;
 use tables::record::TunnelKind;
 
@@ -301,12 +302,4 @@ fn enter(work: &mut Work, snapshot: &Snapshot, at: usize, inner: u16, ethertype:
     work.front.arrival = if backend { Arrival::Backend } else { Arrival::Gateway };
     work.front.inner_at = inner;
     work.front.inner_type = ethertype;
-}
-
-fn bad_geneve(cause: Malformed) -> DropReason {
-    match cause {
-        Malformed::GeneveVersion => DropReason::GeneveVersion,
-        Malformed::GeneveOptions => DropReason::GeneveOptionOverrun,
-        _ => DropReason::TooShort,
-    }
 }

@@ -20,6 +20,7 @@
 
 mod budget;
 mod copies;
+mod ends;
 mod entry;
 mod free;
 mod front;

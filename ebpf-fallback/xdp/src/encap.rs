@@ -15,17 +15,16 @@ use packet::flow::FlowKey;
 use packet::geneve::OWN_OPTIONS;
 use packet::ip::Ip;
 use packet::rewrite::{self, Congestion};
-use packet::tunnel::{
-    Kind, OUTER_TTL, Outer, cross_in_place, outer_len, return_in_place, source_port, write_outer,
-};
+use packet::tunnel::{Kind, Outer, cross_in_place, outer_len, return_in_place, write_outer};
 use tables::atomic::Ordering::Relaxed;
 use tables::counters::VerdictCounter;
 use tables::next_hop::NextHop;
+use tables::outer;
 use tables::punt::{PuntClass, Punted};
 use tables::reason::DropReason;
 use tables::record::{
-    LOCAL_ADDRS, NONE, SERVICE_DF, SERVICE_REPLY_TOO_BIG, Service, Settings, TUNNEL_BACKEND,
-    TUNNEL_CROSS, TUNNEL_REPLY_TOO_BIG, TunnelKind,
+    LOCAL_ADDRS, NONE, SERVICE_REPLY_TOO_BIG, Service, Settings, TUNNEL_BACKEND, TUNNEL_CROSS,
+    TUNNEL_REPLY_TOO_BIG, TunnelKind,
 };
 use tables::region::Region;
 
@@ -133,7 +132,7 @@ fn send(ctx: *mut xdp_md, work: &mut Work, service: u32, gateway: u16) -> Result
     if part_local(place | if drawn { DRAWN } else { 0 }) != OPEN {
         return Err(work.drop(DropReason::NoRoute));
     }
-    let Some(kind) = wire_kind(service.tunnel) else {
+    let Some(kind) = TunnelKind::from_u8(service.tunnel).map(outer::wire_kind) else {
         return Err(work.drop(DropReason::NoBackend));
     };
     let options = options(work.scope_key, gateway, origin(ctx, work, gateway), work.hash);
@@ -153,36 +152,20 @@ fn send(ctx: *mut xdp_md, work: &mut Work, service: u32, gateway: u16) -> Result
     Ok(())
 }
 
-/// The headers of a service's tunnel, from our address to a backend's, in front of `inner`.
+/// As [`outer::to_backend`], with our own options in words.
 #[inline(always)]
 pub fn headers<'a>(
     kind: Kind,
     service: &Service,
     macs: &Macs,
-    (src, dst): (Addr, Addr),
+    ends: (Addr, Addr),
     hash: u64,
     options: &'a [u64; OWN_OPTIONS / 8],
     inner: &Ip,
 ) -> Outer<'a> {
     // SAFETY: the same bytes.
     let options = unsafe { &*(&raw const *options).cast::<[u8; OWN_OPTIONS]>() };
-    Outer {
-        kind,
-        macs: *macs,
-        vlan: 0,
-        src,
-        dst,
-        sport: source_port(hash),
-        dport: service.tunnel_port,
-        vni: service.vni,
-        options: if kind == Kind::Geneve { options } else { &[] },
-        inner_v6: inner.v6,
-        inner_eth: if kind == Kind::Vxlan { Some(*macs) } else { None },
-        tos: inner.tos,
-        ttl: OUTER_TTL,
-        df: service.flags & SERVICE_DF != 0,
-        checksum: false,
-    }
+    outer::to_backend(kind, service, macs, ends, hash, options, inner)
 }
 
 /// The way to a backend.
@@ -368,15 +351,4 @@ pub fn plain_frame(ctx: *mut xdp_md, work: &mut Work, macs: &Macs, vlan: u16) ->
         return Err(work.drop(DropReason::NoHeadroom));
     }
     Ok(())
-}
-
-/// The kind on the wire for its number in a record.
-#[inline(always)]
-pub fn wire_kind(kind: u8) -> Option<Kind> {
-    Some(match TunnelKind::from_u8(kind)? {
-        TunnelKind::Geneve => Kind::Geneve,
-        TunnelKind::Vxlan => Kind::Vxlan,
-        TunnelKind::Ipip => Kind::Ipip,
-        TunnelKind::Gue => Kind::Gue,
-    })
 }

@@ -6,6 +6,7 @@ use packet::ip::{Fragment, Ip};
 use packet::parsed::Malformed;
 use packet::window::Window;
 use packet::{checksum, geneve, gue, vxlan};
+use tables::outer::bad_geneve;
 use tables::reason::DropReason;
 use tables::record::{TUNNEL_BACKEND, Tunnel, TunnelKind};
 use tables::scope::Scopes;
@@ -209,13 +210,7 @@ impl Walk<'_> {
     fn geneve(&mut self, window: &Window<'_>, outer: &Ip, header: u16) -> Step<Entered> {
         let id = self.admitted(outer, TunnelKind::Geneve, None)?;
         let Some(tunnel) = self.set.tunnel(id) else { return drop_for(DropReason::NotOurAddress) };
-        let bad = |cause| {
-            Step::Break(Verdict::Drop(match cause {
-                Malformed::GeneveVersion => DropReason::GeneveVersion,
-                Malformed::GeneveOptions => DropReason::GeneveOptionOverrun,
-                _ => DropReason::TooShort,
-            }))
-        };
+        let bad = |cause| drop_for(bad_geneve(cause));
         let geneve = match geneve::parse(window, header) {
             Ok(geneve) => geneve,
             Err(cause) => return bad(cause),
