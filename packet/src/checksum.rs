@@ -6,11 +6,9 @@
 //! partial sum is a `u64` that is folded once, at the end.
 
 use crate::addr::Addr;
-use crate::ip::{Fragment, Ip, L4};
+use crate::ip::{Fragment, Ip, L4, UDP};
 use crate::ipv6;
 use crate::window::{Short, Window};
-
-const UDP: u8 = 17;
 
 /// A partial sum folded to 16 bits, raw.
 #[inline(always)]

@@ -16,7 +16,6 @@ use packet::geneve::OWN_OPTIONS;
 use packet::ip::Ip;
 use packet::rewrite::{self, Congestion};
 use packet::tunnel::{Kind, Outer, cross_in_place, outer_len, return_in_place, write_outer};
-use tables::atomic::Ordering::Relaxed;
 use tables::counters::VerdictCounter;
 use tables::next_hop::NextHop;
 use tables::outer;
@@ -199,9 +198,7 @@ impl Way {
     /// By a next hop whose address is known.
     #[inline(always)]
     pub fn by(id: u32, next: &NextHop) -> Way {
-        let link = if next.mtu == 0 { u16::MAX } else { next.mtu };
-        let learned = Region.path_mtu(id).map_or(0, |mtu| mtu.load(Relaxed));
-        let mtu = if learned != 0 && learned < u32::from(link) { learned as u16 } else { link };
+        let mtu = next.path_mtu(Region.path_mtu(id));
         Way { macs: Macs::new(next.mac, next.src_mac), mtu, arm: next.arm }
     }
 }

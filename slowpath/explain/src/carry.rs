@@ -87,13 +87,7 @@ impl Walk<'_> {
             self.because(format!("the MAC address of {to} is not known yet; it is asked for"));
             return drop_for(DropReason::NoNeighbour);
         }
-        let link = if hop.mtu == 0 { u16::MAX } else { hop.mtu };
-        let learned = self.region.path_mtu(backend.next_hop);
-        let learned = learned.map_or(0, |mtu| mtu.load(std::sync::atomic::Ordering::Relaxed));
-        let mtu = match learned {
-            0 => link,
-            learned => link.min(learned.min(u32::from(u16::MAX)) as u16),
-        };
+        let mtu = hop.path_mtu(self.region.path_mtu(backend.next_hop));
         Step::Continue(NextHop { mtu, ..hop })
     }
 

@@ -2,7 +2,7 @@
 
 use packet::ethernet::{self, Ethernet};
 use packet::flow::SCOPE_PLAIN;
-use packet::ip::{Fragment, Ip};
+use packet::ip::{Fragment, IPV4_IN_IP, IPV6_IN_IP, Ip, UDP};
 use packet::parsed::Malformed;
 use packet::window::Window;
 use packet::{checksum, geneve, gue, vxlan};
@@ -12,10 +12,6 @@ use tables::record::{TUNNEL_BACKEND, Tunnel, TunnelKind};
 use tables::scope::Scopes;
 
 use super::{Arrival, Step, Verdict, Walk, Way, drop_for};
-
-const UDP: u8 = 17;
-const IPIP: u8 = 4;
-const SIX_IN: u8 = 41;
 
 /// A tunnel whose header was read, and where the packet inside begins.
 struct Entered {
@@ -130,7 +126,7 @@ impl Walk<'_> {
     fn tunnel_of(&mut self, window: &Window<'_>, outer: &Ip) -> Step<Option<Entered>> {
         match outer.proto {
             UDP => self.udp_tunnel(window, outer),
-            IPIP | SIX_IN => {
+            IPV4_IN_IP | IPV6_IN_IP => {
                 let drawn = self.set.settings().is_ipip_source(&outer.dst);
                 let ours = |(_, t): &(u32, &Tunnel)| {
                     kind(t) == Some(TunnelKind::Ipip)
@@ -143,7 +139,7 @@ impl Walk<'_> {
                 if outer.fragment != Fragment::Whole {
                     return drop_for(DropReason::OuterFragment);
                 }
-                let v4 = outer.proto == IPIP;
+                let v4 = outer.proto == IPV4_IN_IP;
                 let ethertype = if v4 { ethernet::IPV4 } else { ethernet::IPV6 };
                 Step::Continue(Some(Entered { tunnel: id, inner_at: outer.l4, ethertype }))
             }
