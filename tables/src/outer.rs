@@ -1,5 +1,5 @@
-//! What stands in front of a packet: how it came, and outer headers as records ask for them, towards
-//! a service's backend and back to the gateway that a flow came from.
+//! What stands in front of a packet: how it came, and outer headers as records ask for them: those
+//! towards a service's backend, and those back to the gateway that a flow came from.
 
 use crate::flow::GatewayLeg;
 use crate::reason::DropReason;
