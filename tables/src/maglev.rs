@@ -17,42 +17,11 @@ use packet::addr::Addr;
 /// Table sizes: the primes that Cilium allows.
 pub const SIZES: [u32; 10] = [251, 509, 1021, 2039, 4093, 8191, 16_381, 32_749, 65_521, 131_071];
 
-/// The size of a service that doesn't say otherwise.
-pub const DEFAULT_SIZE: u32 = 16_381;
-
-/// Cilium's default seed (`tables.seed`).
-pub const DEFAULT_SEED: &str = "JLfvgnHc2kaSUFaI";
-
 /// The seed of all tables: the first four of twelve bytes that are written in base64.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seed(u32);
 
-/// A seed that is not twelve bytes in base64.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error(
-    "tables.seed is {found:?}; it must be 12 bytes in base64 (16 letters), such as \
-     {DEFAULT_SEED:?}; type `head -c12 /dev/urandom | base64` for a new one, the same on all \
-     appliances"
-)]
-pub struct BadSeed {
-    /// What was given.
-    pub found: String,
-}
-
 impl Seed {
-    /// Reads a seed as Cilium's configuration writes it.
-    pub fn parse(text: &str) -> Result<Seed, BadSeed> {
-        let bad = || BadSeed { found: text.to_owned() };
-        let letters: [u8; 16] = text.as_bytes().try_into().map_err(|_| bad())?;
-        let mut bits: u128 = 0;
-        for letter in letters {
-            bits = bits << 6 | u128::from(sextet(letter).ok_or_else(bad)?);
-        }
-        // 96 bits; the other 64 of them seed the packet hash of Cilium's data path, which is not
-        // ours.
-        Ok(Seed((bits >> 64) as u32))
-    }
-
     /// The seed in its twelve bytes, as a checked configuration has it.
     pub const fn from_bytes(bytes: [u8; 12]) -> Seed {
         Seed(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
@@ -61,20 +30,10 @@ impl Seed {
 
 impl Default for Seed {
     fn default() -> Seed {
-        // DEFAULT_SEED decoded; a test holds them together.
+        // Of JLfvgnHc2kaSUFaI, Cilium's default. The other eight bytes seed the packet hash of its
+        // data path, which is not ours.
         Seed(0x24b7_ef82)
     }
-}
-
-const fn sextet(letter: u8) -> Option<u8> {
-    Some(match letter {
-        b'A'..=b'Z' => letter - b'A',
-        b'a'..=b'z' => letter - b'a' + 26,
-        b'0'..=b'9' => letter - b'0' + 52,
-        b'+' => 62,
-        b'/' => 63,
-        _ => return None,
-    })
 }
 
 /// Bytes of the longest [`text`].

@@ -36,14 +36,6 @@ fn shares_are_exact_to_a_slot_and_fill_the_table() {
 }
 
 #[test]
-fn the_seed_is_read_as_cilium_writes_it() {
-    assert_eq!(Seed::parse(DEFAULT_SEED).unwrap(), Seed::default());
-    for bad in ["", "JLfvgnHc2kaSUFa", "JLfvgnHc2kaSUFaI=", "JLfvgnHc2kaS FaI"] {
-        assert!(Seed::parse(bad).unwrap_err().to_string().contains("base64"));
-    }
-}
-
-#[test]
 fn the_text_is_cilium_s() {
     let v6 = Addr::from("2001:db8::1".parse::<IpAddr>().unwrap());
     assert_eq!(text(&v6, 53, "UDP"), "[[2001:db8::1]:53/UDP,State:active]");

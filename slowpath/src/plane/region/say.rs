@@ -190,7 +190,7 @@ impl RegionPlane<'_> {
                 maglev::shares(&weights, size)
             }
         };
-        self.writer.set_table(id, &ids, table, size, 0)
+        self.writer.set_table(id, &ids, table, size)
     }
 
     /// As it was before `place` was refused.
