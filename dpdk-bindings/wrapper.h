@@ -25,6 +25,7 @@ enum weir_mbuf_layout {
 	WEIR_MBUF_DATA_LEN = offsetof(struct rte_mbuf, data_len),
 	WEIR_MBUF_VLAN_TCI = offsetof(struct rte_mbuf, vlan_tci),
 	WEIR_MBUF_VLAN_TCI_OUTER = offsetof(struct rte_mbuf, vlan_tci_outer),
+	WEIR_MBUF_HASH = offsetof(struct rte_mbuf, hash.rss),
 	WEIR_MBUF_BUF_LEN = offsetof(struct rte_mbuf, buf_len),
 	WEIR_MBUF_NEXT = offsetof(struct rte_mbuf, next),
 	WEIR_MBUF_POOL = offsetof(struct rte_mbuf, pool),
@@ -43,6 +44,7 @@ WEIR_WIDTH(pkt_len, 4);
 WEIR_WIDTH(data_len, 2);
 WEIR_WIDTH(vlan_tci, 2);
 WEIR_WIDTH(vlan_tci_outer, 2);
+WEIR_WIDTH(hash.rss, 4);
 WEIR_WIDTH(buf_len, 2);
 WEIR_WIDTH(next, 8);
 WEIR_WIDTH(pool, 8);
@@ -50,6 +52,7 @@ WEIR_WIDTH(tx_offload, 8);
 
 /* Flags are casts and shifts, which bindgen does not evaluate as macros. */
 static const uint64_t WEIR_MBUF_KEEP_FLAGS = RTE_MBUF_F_INDIRECT | RTE_MBUF_F_EXTERNAL;
+static const uint64_t WEIR_MBUF_RX_RSS_HASH = RTE_MBUF_F_RX_RSS_HASH;
 static const uint64_t WEIR_MBUF_RX_VLAN_STRIPPED = RTE_MBUF_F_RX_VLAN_STRIPPED;
 static const uint64_t WEIR_RX_OFFLOAD_SCATTER = RTE_ETH_RX_OFFLOAD_SCATTER;
 static const uint64_t WEIR_RX_OFFLOAD_RSS_HASH = RTE_ETH_RX_OFFLOAD_RSS_HASH;

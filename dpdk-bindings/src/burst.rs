@@ -61,6 +61,14 @@ impl<const N: usize> Burst<N> {
         }
     }
 
+    /// Takes the last packet.
+    #[inline(always)]
+    pub fn pop(&mut self) -> Option<Mbuf> {
+        self.len = self.len.checked_sub(1)?;
+        // SAFETY: the place was filled and is now outside of the first `len`.
+        Some(unsafe { self.slots.get_unchecked(self.len).assume_init_read() })
+    }
+
     /// Takes all packets out, first to last; those that the iterator is not asked for are freed.
     #[inline(always)]
     pub fn drain(&mut self) -> Drain<'_, N> {

@@ -2,13 +2,14 @@
 #![expect(unsafe_code, reason = "calls DPDK")]
 
 use crate::dpdk_sys as sys;
-use crate::eal::{Eal, Running};
+use crate::eal::{Eal, Errno, Running};
 use std::ffi::{c_int, c_void};
+use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// Why an lcore did not start.
+/// Why an lcore did not start, or a thread was not registered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LcoreError {
     /// Not an lcore that waits for work.
@@ -23,6 +24,20 @@ pub enum LcoreError {
         /// The lcore asked for.
         lcore: u32,
     },
+    /// DPDK has no lcore number left for the thread.
+    #[error("this thread cannot become an lcore: {errno}; DPDK numbers {most} at most")]
+    NotRegistered {
+        /// DPDK's reason.
+        errno: Errno,
+        /// How many lcores DPDK was built for.
+        most: u32,
+    },
+}
+
+/// The main lcore: the thread that started DPDK.
+pub fn main(_: &Eal) -> u32 {
+    // SAFETY: reads an integer; the EAL runs.
+    unsafe { sys::rte_get_main_lcore() }
 }
 
 /// The lcores that wait for [`launch`], in order.
@@ -111,5 +126,35 @@ impl<T> Launched<T> {
         unsafe { sys::rte_eal_wait_lcore(self.lcore) };
         let outcome = self.result.lock().ok().and_then(|mut place| place.take());
         outcome.unwrap_or_else(|| Err(Box::new("the lcore left no result")))
+    }
+}
+
+/// A thread of our own that DPDK knows: it has an lcore number (and no core), and with that a
+/// cache in each pool. Given back when dropped, on the same thread.
+#[derive(Debug)]
+pub struct Registered {
+    _eal: Arc<Running>,
+    /// Not to be sent: the registration is the thread's.
+    _thread: PhantomData<*const ()>,
+}
+
+/// Makes the calling thread known to DPDK, for threads other than lcores that allocate and free
+/// mbufs.
+///
+/// # Errors
+/// [`LcoreError::NotRegistered`].
+pub fn register_thread(eal: &Eal) -> Result<Registered, LcoreError> {
+    // SAFETY: registers the calling thread; the EAL runs.
+    if unsafe { sys::rte_thread_register() } < 0 {
+        let errno = Errno::last();
+        return Err(LcoreError::NotRegistered { errno, most: sys::RTE_MAX_LCORE });
+    }
+    Ok(Registered { _eal: eal.share(), _thread: PhantomData })
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        // SAFETY: on the thread that was registered (not Send).
+        unsafe { sys::rte_thread_unregister() };
     }
 }

@@ -4,7 +4,7 @@
 //!   Eal ──> Mempool ──alloc──> Mbuf ──> Burst<N>
 //!    │                                   ^   │
 //!    └────> Port ──start──> RxQueue ─────┘   └──> TxQueue
-//!    └────> lcore::launch
+//!    └────> lcore::launch, lcore::register_thread
 //! ```
 //!
 //! What a packet costs is Rust here, on the mbuf's fields and through `rte_eth_fp_ops`, so that it

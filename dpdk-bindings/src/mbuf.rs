@@ -131,6 +131,20 @@ impl Mbuf {
         true
     }
 
+    /// Takes `n` bytes off the end. False, and nothing changes, when the last segment is shorter.
+    #[inline(always)]
+    #[must_use]
+    pub fn trim_tail(&mut self, n: usize) -> bool {
+        let last = self.last_segment();
+        let have = usize::from(get!(last, WEIR_MBUF_DATA_LEN: u16));
+        if n > have {
+            return false;
+        }
+        set!(last, WEIR_MBUF_DATA_LEN: u16 = (have - n) as u16);
+        set!(self.0, WEIR_MBUF_PKT_LEN: u32 = (self.len() - n) as u32);
+        true
+    }
+
     /// Cuts the frame down to its first `len` bytes and frees segments that are not needed any
     /// more. False, and nothing changes, when `len` is more than the first segment holds.
     #[must_use]
@@ -222,6 +236,12 @@ impl Mbuf {
         get!(self.0, WEIR_MBUF_PORT: u16)
     }
 
+    /// The hash that the NIC computed, where it did.
+    #[inline(always)]
+    pub fn rss_hash(&self) -> Option<u32> {
+        (self.flags() & sys::WEIR_MBUF_RX_RSS_HASH != 0).then(|| get!(self.0, WEIR_MBUF_HASH: u32))
+    }
+
     /// Puts a VLAN tag back into the frame where the driver took it out without being asked (the
     /// kernel does, under af_packet). False when there was no room for the four bytes.
     #[inline(always)]
@@ -272,6 +292,15 @@ impl Mbuf {
     #[inline(always)]
     fn flags(&self) -> u64 {
         get!(self.0, WEIR_MBUF_OL_FLAGS: u64)
+    }
+
+    #[inline(always)]
+    fn last_segment(&self) -> NonNull<rte_mbuf> {
+        let mut last = self.0;
+        while let Some(next) = NonNull::new(get!(last, WEIR_MBUF_NEXT: *mut rte_mbuf)) {
+            last = next;
+        }
+        last
     }
 }
 

@@ -8,10 +8,12 @@ use std::ffi::{CStr, CString, c_char};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+pub mod counters;
 mod error;
 pub(crate) mod open;
 mod setup;
 
+pub use counters::PortCounters;
 pub use error::PortError;
 pub use setup::PortOptions;
 
@@ -51,6 +53,12 @@ impl Port {
         }
         let open = Open::claim(eal, id, name)?;
         Ok(Port { open: Arc::new(open), setup: Setup::default() })
+    }
+
+    /// How many ports there are, owned or not.
+    pub fn count(_: &Eal) -> usize {
+        // SAFETY: counts; the EAL runs.
+        unsafe { sys::rte_eth_dev_count_avail() }.into()
     }
 
     /// The names of all ports, owned or not.
@@ -149,6 +157,20 @@ impl Port {
         let status = unsafe { sys::rte_eth_macaddr_get(self.id(), &raw mut mac) };
         self.check("read the MAC address", status)?;
         Ok(mac.addr_bytes)
+    }
+
+    /// The MTU in force.
+    ///
+    /// # Errors
+    /// [`PortError::Refused`].
+    pub fn mtu(&self) -> Result<u16, PortError> {
+        if let Some(mtu) = self.setup.interface_mtu {
+            return Ok(mtu);
+        }
+        let mut mtu = 0;
+        // SAFETY: a place for the answer.
+        self.check("read the MTU", unsafe { sys::rte_eth_dev_get_mtu(self.id(), &raw mut mtu) })?;
+        Ok(mtu)
     }
 
     /// Takes all multicast frames (neighbour discovery needs some), or stops doing so.

@@ -18,6 +18,8 @@ pub(super) struct Setup {
     pub(super) rx_queues: u16,
     pub(super) tx_queues: u16,
     pub(super) chains: bool,
+    /// The MTU, where the driver itself does not know the one in force.
+    pub(super) interface_mtu: Option<u16>,
 }
 
 /// How to set up a port.
@@ -73,8 +75,8 @@ pub(super) fn configure(port: &Open, options: &PortOptions<'_>) -> Result<Setup,
     };
     port.check("configure", status)?;
     queues(port, options, &conf, &limits)?;
-    set_mtu(port, options.mtu, &limits)?;
     Ok(Setup {
+        interface_mtu: set_mtu(port, options.mtu, &limits)?,
         rx_queues: options.rx_queues,
         tx_queues: options.tx_queues,
         chains: limits.tx_offload_capa & sys::WEIR_TX_OFFLOAD_MULTI_SEGS != 0,
@@ -144,15 +146,19 @@ fn queues(
     Ok(())
 }
 
-/// Sets the MTU.
+/// Sets the MTU and gives the one in force where the driver itself cannot tell it.
 ///
 /// A driver without a call for it has nothing that an MTU would limit. One that drives a kernel's
 /// interface and claims to know only short frames (af_packet: 1,518 bytes) moves whatever the
 /// interface does, so there the interface's own MTU is what counts.
-fn set_mtu(port: &Open, mtu: Option<u16>, limits: &sys::rte_eth_dev_info) -> Result<(), PortError> {
+fn set_mtu(
+    port: &Open,
+    mtu: Option<u16>,
+    limits: &sys::rte_eth_dev_info,
+) -> Result<Option<u16>, PortError> {
     const NOT_SUPPORTED: i32 = 95;
     let Some(mtu) = mtu else {
-        return Ok(());
+        return Ok(None);
     };
     if !fits(mtu, limits) && limits.if_index != 0 {
         let mut interface = [0; 16];
@@ -160,7 +166,7 @@ fn set_mtu(port: &Open, mtu: Option<u16>, limits: &sys::rte_eth_dev_info) -> Res
         let found = unsafe { sys::weir_interface_mtu(limits.if_index, interface.as_mut_ptr()) };
         port.check("read the MTU of its kernel interface", found)?;
         if found >= mtu.into() {
-            return Ok(());
+            return Ok(Some(mtu));
         }
         // SAFETY: terminated by the kernel, whose names are shorter than the array.
         let interface = unsafe { CStr::from_ptr(interface.as_ptr()) };
@@ -173,8 +179,8 @@ fn set_mtu(port: &Open, mtu: Option<u16>, limits: &sys::rte_eth_dev_info) -> Res
     }
     // SAFETY: a port that we own.
     match unsafe { sys::rte_eth_dev_set_mtu(port.id(), mtu) } {
-        status if status == -NOT_SUPPORTED => Ok(()),
-        status => port.check("set the MTU", status),
+        status if status == -NOT_SUPPORTED => Ok(None),
+        status => port.check("set the MTU", status).map(|()| None),
     }
 }
 

@@ -1,0 +1,80 @@
+//! What a port's driver has counted.
+#![expect(unsafe_code, reason = "calls DPDK")]
+
+use super::{Port, PortError};
+use crate::dpdk_sys as sys;
+use std::ffi::CStr;
+
+/// The counters that every driver has, since the port's start.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct PortCounters {
+    /// Packets given to us.
+    pub ipackets: u64,
+    /// Packets sent.
+    pub opackets: u64,
+    /// Bytes given to us.
+    pub ibytes: u64,
+    /// Bytes sent.
+    pub obytes: u64,
+    /// Packets that the NIC dropped because the receive rings were full.
+    pub imissed: u64,
+    /// Packets received with errors.
+    pub ierrors: u64,
+    /// Packets that could not be sent.
+    pub oerrors: u64,
+    /// Packets dropped because the pool had no mbuf for them.
+    pub rx_nombuf: u64,
+}
+
+impl Port {
+    /// The counters that every driver has.
+    ///
+    /// # Errors
+    /// [`PortError::Refused`].
+    pub fn stats(&self) -> Result<PortCounters, PortError> {
+        let mut read = sys::rte_eth_stats::default();
+        // SAFETY: a place for the answer.
+        let status = unsafe { sys::rte_eth_stats_get(self.id(), &raw mut read) };
+        self.check("read its counters", status)?;
+        Ok(PortCounters {
+            ipackets: read.ipackets,
+            opackets: read.opackets,
+            ibytes: read.ibytes,
+            obytes: read.obytes,
+            imissed: read.imissed,
+            ierrors: read.ierrors,
+            oerrors: read.oerrors,
+            rx_nombuf: read.rx_nombuf,
+        })
+    }
+
+    /// All counters of the driver, by name.
+    ///
+    /// # Errors
+    /// [`PortError::Refused`].
+    pub fn xstats(&self) -> Result<Vec<(String, u64)>, PortError> {
+        let step = "read its extended counters";
+        // SAFETY: asks for the number only.
+        let count = unsafe { sys::rte_eth_xstats_get_names(self.id(), std::ptr::null_mut(), 0) };
+        self.check(step, count)?;
+        let mut names = vec![sys::rte_eth_xstat_name::default(); count as usize];
+        let mut values = vec![sys::rte_eth_xstat::default(); count as usize];
+        // SAFETY: room for `count` names.
+        let named =
+            unsafe { sys::rte_eth_xstats_get_names(self.id(), names.as_mut_ptr(), count as u32) };
+        self.check(step, named)?;
+        // SAFETY: room for `count` values.
+        let valued =
+            unsafe { sys::rte_eth_xstats_get(self.id(), values.as_mut_ptr(), count as u32) };
+        self.check(step, valued)?;
+        // A driver that has more of them than it had a moment ago fills in none.
+        values.truncate(valued.min(count) as usize);
+        let pair = |value: &sys::rte_eth_xstat| {
+            let name = names.get(usize::try_from(value.id).ok()?)?;
+            // SAFETY: DPDK terminates the names within their arrays.
+            let name = unsafe { CStr::from_ptr(name.name.as_ptr()) };
+            Some((name.to_string_lossy().into_owned(), value.value))
+        };
+        Ok(values.iter().filter_map(pair).collect())
+    }
+}
