@@ -27,7 +27,7 @@ const HOUR: u64 = 3_600;
 
 #[test]
 fn whatever_happens_it_ends_as_wanted_or_says_why_not_and_others_things_stay() {
-    simulation::play("private-link --test simulation", HISTORIES, history);
+    simulation::play("private-link --test simulation", &[], HISTORIES, history);
 }
 
 struct History {
