@@ -9,7 +9,6 @@ use crate::azure::kind::How;
 use crate::azure::member::{addresses, members};
 use crate::azure::operation::Plan;
 use crate::azure::path::{Path, name, same};
-use crate::azure::pool;
 use crate::azure::request::Asked;
 use crate::azure::rule::rules_of;
 use crate::azure::view::shown;
@@ -96,7 +95,7 @@ impl World {
     pub fn admin(&self, pool: &str, address: &str) -> Option<String> {
         let backend = self.backends.iter().find(|b| same(&b.pool, pool) && b.address == address);
         let configuration = backend.and_then(|backend| backend.configuration.clone());
-        let shown = pool::shown(self, pool)?;
+        let shown = self.shown(pool)?;
         let entries = list(&shown, "/properties/loadBalancerBackendAddresses");
         let entry = entries.iter().find(|entry| match &configuration {
             Some(id) => same(text(entry, "/properties/networkInterfaceIPConfiguration/id"), id),

@@ -1,0 +1,111 @@
+//! What the tests begin with: two networks, a load balancer, and an object that wants both sides.
+
+use azure::id::ResourceId;
+use private_link::object::{Address, EndpointSpec, Object, Spec, Status, Zone};
+use private_link::time::Time;
+use serde_json::{Value, json};
+use standins::azure::World as Emulator;
+
+use super::Azure;
+
+pub const OURS: &str = "11111111-1111-1111-1111-111111111111";
+pub const GUEST: &str = "22222222-2222-2222-2222-222222222222";
+pub const OTHER: &str = "33333333-3333-3333-3333-333333333333";
+/// Of nobody who is approved.
+pub const STRANGE: &str = "99999999-9999-9999-9999-999999999999";
+/// Seconds since 1970.
+pub const BEGUN: u64 = 1_795_000_000;
+
+pub fn network(subscription: &str, kind: &str, name: &str) -> ResourceId {
+    ResourceId::network(subscription, "rg", kind, name)
+}
+
+/// Azure with these subscriptions, a resource group in each, and nothing in them.
+pub fn bare() -> Azure {
+    let group = |subscription| format!("/subscriptions/{subscription}/resourceGroups/rg");
+    let groups = [OURS, GUEST, OTHER, STRANGE].map(group).into();
+    Azure::new(Emulator { epoch: BEGUN, groups, resources: Vec::new(), ..Emulator::sample() })
+}
+
+/// A network with a load balancer's subnet, and the consumers' networks.
+pub fn azure() -> Azure {
+    let azure = bare();
+    let mut world = azure.world();
+    for (subscription, name, subnet, third) in [
+        (OURS, "hub", "balancers", "10.1"),
+        (GUEST, "spoke", "endpoints", "10.7"),
+        (OTHER, "theirs", "endpoints", "10.8"),
+        (STRANGE, "theirs", "endpoints", "10.9"),
+    ] {
+        let subnet = json!({
+            "name": subnet, "properties": { "addressPrefix": format!("{third}.0.0/24") },
+        });
+        let properties = json!({
+            "addressSpace": { "addressPrefixes": [format!("{third}.0.0/16")] },
+            "subnets": [subnet],
+        });
+        let id = network(subscription, "virtualNetworks", name);
+        world.set(id.as_str(), json!({ "location": "westeurope", "properties": properties }));
+    }
+    drop(world);
+    balancer(&azure, "10.1.0.5");
+    azure
+}
+
+/// The internal load balancer, beside one that has nothing.
+pub fn balancer(azure: &Azure, address: &str) {
+    let near = network(OURS, "virtualNetworks", "hub").child("subnets", "balancers");
+    let frontend =
+        |name: &str, properties: Value| json!({ "name": name, "properties": properties });
+    let frontends = json!([
+        frontend("nothing", json!({})),
+        frontend(
+            &format!("at-{address}"),
+            json!({ "privateIPAddress": address, "subnet": { "id": near } }),
+        ),
+    ]);
+    for (name, properties) in
+        [("inner", json!({ "frontendIPConfigurations": frontends })), ("bare", json!({}))]
+    {
+        let sku = json!({ "name": "Standard" });
+        let body = json!({ "location": "westeurope", "sku": sku, "properties": properties });
+        azure.world().set(network(OURS, "loadBalancers", name).as_str(), body);
+    }
+}
+
+/// An object of both sides with two zones.
+pub fn object(name: &str) -> Object {
+    let guest = network(GUEST, "virtualNetworks", "spoke");
+    let zone = |name: &str, records: &[&str]| Zone {
+        name: name.to_owned(),
+        records: records.iter().map(|&record| record.to_owned()).collect(),
+        link: None,
+    };
+    let short = name.rsplit('/').next().unwrap_or_default();
+    let spec = Spec {
+        load_balancer_ip: Some("10.1.0.5".parse().unwrap()),
+        subscription: OURS.to_owned(),
+        resource_group: "rg".to_owned(),
+        location: "westeurope".to_owned(),
+        additional_allowed_subscriptions: vec![OTHER.to_owned()],
+        endpoint: Some(EndpointSpec {
+            subnet: Address(guest.child("subnets", "endpoints")),
+            network: Address(guest),
+            resource_group: None,
+            zones: vec![
+                zone(&format!("{short}.hypershift.local"), &["api", "*.apps"]),
+                zone("example.internal", &[&format!("api-{short}")]),
+            ],
+        }),
+        ..Spec::default()
+    };
+    Object {
+        name: name.to_owned(),
+        generation: 1,
+        created: Time(BEGUN),
+        spec,
+        status: Status::default(),
+        deletion: None,
+        held: false,
+    }
+}
