@@ -3,7 +3,7 @@
 use azure::id::ResourceId;
 use private_link::object::{Address, EndpointSpec, Object, Spec, Status, Zone};
 use private_link::time::Time;
-use serde_json::{Value, json};
+use serde_json::json;
 use standins::azure::World as Emulator;
 
 use super::Azure;
@@ -52,25 +52,18 @@ pub fn azure() -> Azure {
     azure
 }
 
-/// The internal load balancer, beside one that has nothing.
+/// The internal load balancer.
 pub fn balancer(azure: &Azure, address: &str) {
     let near = network(OURS, "virtualNetworks", "hub").child("subnets", "balancers");
-    let frontend =
-        |name: &str, properties: Value| json!({ "name": name, "properties": properties });
-    let frontends = json!([
-        frontend("nothing", json!({})),
-        frontend(
-            &format!("at-{address}"),
-            json!({ "privateIPAddress": address, "subnet": { "id": near } }),
-        ),
-    ]);
-    for (name, properties) in
-        [("inner", json!({ "frontendIPConfigurations": frontends })), ("bare", json!({}))]
-    {
-        let sku = json!({ "name": "Standard" });
-        let body = json!({ "location": "westeurope", "sku": sku, "properties": properties });
-        azure.world().set(network(OURS, "loadBalancers", name).as_str(), body);
-    }
+    let frontend = json!({
+        "name": format!("at-{address}"),
+        "properties": { "privateIPAddress": address, "subnet": { "id": near } },
+    });
+    let body = json!({
+        "location": "westeurope", "sku": { "name": "Standard" },
+        "properties": { "frontendIPConfigurations": [frontend] },
+    });
+    azure.world().set(network(OURS, "loadBalancers", "inner").as_str(), body);
 }
 
 /// An object of both sides with two zones.
