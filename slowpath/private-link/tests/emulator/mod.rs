@@ -1,5 +1,5 @@
-//! Azure's emulator as private links ask it, with nothing between: its time, calls that are refused,
-//! hang or get lost, operations that fail or never end, and a note of who made what.
+//! Azure's emulator as private links ask it, with nothing between: its time, calls that are
+//! refused, hang or get lost, operations that fail or never end, and a note of who made what.
 
 pub mod play;
 pub mod sample;

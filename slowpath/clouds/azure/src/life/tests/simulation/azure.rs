@@ -1,5 +1,5 @@
-//! Azure as the histories have it: pools with the emulator's members, what it is asked, how badly it
-//! does that.
+//! Azure as the histories have it: pools with the emulator's members, what it is asked, how badly
+//! it does that.
 
 use ::simulation::{Calls, Weather};
 use fastrand::Rng;
