@@ -91,6 +91,35 @@ fn the_order_of_backends_changes_no_slot() {
     assert_eq!(texts, reversed);
 }
 
+/// Backends leave, come, change places and weights, few and many at once, and have equal texts.
+#[test]
+fn a_kept_order_gives_the_table_that_is_built_anew() {
+    let mut random = fastrand::Rng::with_seed(7);
+    let text = |key: &u16| text(&Addr::from(IpAddr::from([10, 0, 0, *key as u8])), *key / 256, "");
+    let mut order = Order::default();
+    let mut backends: Vec<(u16, u32)> = Vec::new();
+    for round in 0..400 {
+        for _ in 0..random.usize(..if round % 20 == 0 { 120 } else { 4 }) {
+            let at = random.usize(..=backends.len());
+            match random.u8(..5) {
+                0 if at < backends.len() => drop(backends.remove(at)),
+                1 if at < backends.len() => backends[at].1 = random.u32(1..200),
+                2 if at < backends.len() => backends.swap(0, at),
+                3 if random.bool() => backends.sort_unstable(),
+                _ if backends.len() < 251 => backends.insert(at, (random.u16(..600), 100)),
+                _ => backends.clear(),
+            }
+        }
+        let size = if round % 50 < 40 { 251 } else { 509 };
+        let (keys, weights): (Vec<u16>, Vec<u32>) = backends.iter().copied().unzip();
+        let with_text = |(key, weight): &(u16, u32)| (text(key), *weight);
+        let all = backends.iter().map(with_text);
+        let all: Vec<_> = all.map(|(text, weight)| MaglevBackend { text, weight }).collect();
+        let built = build(&all, size, Seed::default());
+        assert_eq!(order.table(&keys, &weights, text, size, Seed::default()), built);
+    }
+}
+
 #[test]
 fn a_removed_backend_moves_hardly_any_slot_of_the_others() {
     let backends: Vec<_> = (1..=10).map(|i| backend(&format!("10.0.0.{i}"), 80, 1)).collect();
