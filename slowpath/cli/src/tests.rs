@@ -343,7 +343,8 @@ ADDRESS              STATUS  BACKENDS
     assert_eq!(db::table(&rows, &columns).text(), expected);
 }
 
-/// The commands of README.md and the examples, as the test of `slowpath` that runs them has them.
+/// The commands of README.md, CONTRIBUTING.md, the book and the examples, as the test of `slowpath`
+/// that runs them lists them.
 const LISTED: &str = include_str!("../../tests/process/commands.txt");
 
 #[test]
