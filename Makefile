@@ -127,6 +127,7 @@ docs: ## build the book of docs/src as HTML into docs/book
 
 # The tests that compare the pages with the programs write them.
 reference: setup ## write the generated pages of the book's reference and config/KEYS.md
+	mkdir -p $(TARGET_DIR)
 	cargo run --package config --example keys > $(TARGET_DIR)/KEYS.md
 	cp $(TARGET_DIR)/KEYS.md config/KEYS.md
 	cargo build --workspace --bins --tests
