@@ -22,14 +22,9 @@ use config::checked::Plane;
 use hugepages::{OpenError, Unreadable};
 use netlink::Netlink;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use tables::addresses::Addresses;
-use tables::affinity::Affinities;
 use tables::command::Event;
 use tables::flow::Flows;
-use tables::fragment::Fragments;
 use tables::region::{Claim, Label, Place, Region, RegionError, Role};
-use tables::return_leg::ReturnLegs;
-use tables::scope::Scopes;
 
 use addresses::Added;
 pub use attach::AttachError;
@@ -298,22 +293,7 @@ fn recover(claim: &Claim<'_>, links: &Links, unconfirmed_percent: [u32; 2]) {
     if claim.epoch() > 1 && !links.names().is_empty() {
         return;
     }
-    let recovery = flows.recover();
-    let addresses = Addresses::of_flows(region);
-    if addresses.is_crowded() || flows.live() == 0 {
-        let live = (0..flows.capacity()).filter_map(|path| flows.snapshot(path));
-        addresses.renew(live.map(|flow| flow.front.end(flow.initiator.other()).0));
-    }
-    Fragments::new(region).recover();
-    Affinities::new(region).recover();
-    Scopes::new(region).recover();
-    ReturnLegs::new(region).recover();
-    if recovery.kept + recovery.cleared_paths > 0 {
-        say(&format!(
-            "{} flows taken over, {} incomplete ones cleared, {} stale locks released",
-            recovery.kept, recovery.cleared_paths, recovery.stale_locks
-        ));
-    }
+    region.recover().news().iter().for_each(|news| say(news));
 }
 
 /// Names of pinned program arrays begin so.

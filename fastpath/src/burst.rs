@@ -8,21 +8,10 @@ use tables::flow::{Forward, Hit};
 use tables::reason::DropReason;
 use tables::record::NONE;
 
+pub use tables::outer::Arrival;
+
 /// Packets that a burst has room for. How many a poll asks for is a setting, `fastpath.burst`.
 pub const BURST: usize = config::checked::MAX_BURST as usize;
-
-/// How a packet reached us.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Arrival {
-    /// Not in a tunnel of ours.
-    Plain,
-    /// In a gateway's tunnel.
-    Gateway,
-    /// In the tunnel of a backend, on its return leg.
-    Backend,
-    /// From this machine's kernel, by the exception port.
-    Kernel,
-}
 
 /// What stands in front of the inner packet, and what follows from it. One piece, so that what is
 /// known of familiar headers is copied at once ([`crate::familiar`]).

@@ -10,14 +10,8 @@ use crate::port::Buffer;
 use packet::rewrite::Rewrite;
 use packet::translate::{self, Front, Untranslatable};
 use packet::window::Window;
-use tables::flow::{Ends, PATH_CROSSES};
+use tables::flow::Ends;
 use tables::reason::DropReason;
-
-/// Whether the packet's flow has a backend of the other family. Its path is known.
-#[inline(always)]
-pub fn is_crossing(work: &Work) -> bool {
-    work.path.flags & PATH_CROSSES != 0
-}
 
 /// Whether a packet has at most `mtu` bytes once it is translated; else the MTU to report to its
 /// sender, in the sender's own family.
@@ -40,7 +34,7 @@ pub fn to_backend<B: Buffer>(
     passes(work, mtu).map_err(|mtu| too_big(work, lcore, mtu))?;
     ends_here(work)?;
     take_off(buffer, work)?;
-    let (to, quote) = nat::outward(work);
+    let (to, quote) = work.path.outward(&work.inner, work.quoted.as_ref());
     translate(buffer, work, lcore, &to, &quote)
 }
 
@@ -53,7 +47,7 @@ pub fn from_backend<B: Buffer>(
     lcore: &Lcore<'_>,
     ends: &Ends,
 ) -> Result<(), Refused> {
-    let (to, quote) = nat::homeward(work, ends, None);
+    let (to, quote) = ends.homeward(work.quoted.is_some(), None);
     translate(buffer, work, lcore, &to, &quote)
 }
 

@@ -10,16 +10,13 @@ use crate::parse::or_split;
 use crate::port::Buffer;
 use crate::snapshot::{KnownTunnel, Snapshot};
 use packet::flow::SCOPE_PLAIN;
-use packet::ip::{Fragment, Ip};
+use packet::ip::{Fragment, IPV4_IN_IP, IPV6_IN_IP, Ip, UDP};
 use packet::parsed::Malformed;
 use packet::window::Window;
 use packet::{ethernet, geneve, gue, vxlan};
+use tables::outer::bad_geneve;
 use tables::reason::DropReason;
 use tables::record::TunnelKind;
-
-const UDP: u8 = 17;
-const IPIP: u8 = 4;
-const SIX_IN: u8 = 41;
 
 /// Recognises the tunnel and parses the packet inside, or takes a plain packet as it is.
 #[inline(always)]
@@ -96,7 +93,7 @@ pub fn refuse<B: Buffer>(buffer: &mut B, work: &mut Work, reason: DropReason) {
 fn open_tunnel(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
     match work.front.outer.proto {
         UDP => udp_tunnel(window, work, lcore),
-        IPIP | SIX_IN => ip_tunnel(work, lcore),
+        IPV4_IN_IP | IPV6_IN_IP => ip_tunnel(work, lcore),
         _ => Ok(()),
     }
 }
@@ -115,7 +112,8 @@ fn ip_tunnel(work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
     if work.front.outer.fragment != Fragment::Whole {
         return Err(DropReason::OuterFragment);
     }
-    let ethertype = if work.front.outer.proto == IPIP { ethernet::IPV4 } else { ethernet::IPV6 };
+    let ethertype =
+        if work.front.outer.proto == IPV4_IN_IP { ethernet::IPV4 } else { ethernet::IPV6 };
     let inner = work.front.outer.l4;
     enter(work, snapshot, at, inner, ethertype);
     Ok(())
@@ -301,12 +299,4 @@ fn enter(work: &mut Work, snapshot: &Snapshot, at: usize, inner: u16, ethertype:
     work.front.arrival = if backend { Arrival::Backend } else { Arrival::Gateway };
     work.front.inner_at = inner;
     work.front.inner_type = ethertype;
-}
-
-fn bad_geneve(cause: Malformed) -> DropReason {
-    match cause {
-        Malformed::GeneveVersion => DropReason::GeneveVersion,
-        Malformed::GeneveOptions => DropReason::GeneveOptionOverrun,
-        _ => DropReason::TooShort,
-    }
 }

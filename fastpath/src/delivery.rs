@@ -93,8 +93,7 @@ pub fn next_hop(work: &Work, lcore: &Lcore<'_>) -> Result<Way, Refused> {
         lcore.control().want_neighbour(backend.next_hop);
         return Err(Refused::Drop(DropReason::NoNeighbour));
     }
-    let link = if next.mtu == 0 { u16::MAX } else { next.mtu };
-    let mtu = lcore.path_mtu(backend.next_hop, link);
+    let mtu = next.path_mtu(lcore.learned_mtu(backend.next_hop));
     Ok(Way::new(Macs::new(next.mac, next.src_mac), mtu, next.arm))
 }
 

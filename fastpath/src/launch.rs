@@ -23,14 +23,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tables::addresses::Addresses;
-use tables::affinity::Affinities;
 use tables::counters::ArmCounter;
 use tables::flow::Flows;
-use tables::fragment::Fragments;
 use tables::region::{Region, RegionError, Role};
-use tables::return_leg::ReturnLegs;
-use tables::scope::Scopes;
 
 /// Buffers that an lcore keeps for itself in the pool's cache.
 const CACHE: u32 = 256;
@@ -121,17 +116,8 @@ pub fn run(config: &Config) -> Result<(), LaunchError> {
     let claim = region.claim(Role::Fastpath)?;
     let flows = Flows::new(&region);
     flows.set_unconfirmed_budget(config.region.unconfirmed_percent);
-    let recovery = flows.recover();
-    forget_addresses(&region);
-    Fragments::new(&region).recover();
-    Affinities::new(&region).recover();
-    Scopes::new(&region).recover();
-    ReturnLegs::new(&region).recover();
-    if recovery.kept + recovery.cleared_paths > 0 {
-        println!(
-            "fastpath: {} flows taken over, {} incomplete ones cleared, {} stale locks released",
-            recovery.kept, recovery.cleared_paths, recovery.stale_locks
-        );
+    if let Some(news) = region.recover().news() {
+        println!("fastpath: {news}");
     }
 
     memory.check_region(config);
@@ -246,15 +232,6 @@ fn create_pool(eal: &Eal, config: &Config, arms: &[OpenArm]) -> Result<Mempool, 
         );
         Ok(pool)
     })
-}
-
-/// The filter of flows' addresses only ever fills up; a start is when it can be made anew.
-fn forget_addresses(region: &Region) {
-    let (addresses, flows) = (Addresses::of_flows(region), Flows::new(region));
-    if addresses.is_crowded() || flows.live() == 0 {
-        let live = (0..flows.capacity()).filter_map(|path| flows.snapshot(path));
-        addresses.renew(live.map(|flow| flow.front.end(flow.initiator.other()).0));
-    }
 }
 
 /// Opens the region, or makes it. One that we can't read is reported and replaced: the appliance

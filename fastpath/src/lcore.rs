@@ -13,7 +13,7 @@ use crate::trace::{Stage, Trace};
 use packet::addr::Addr;
 use packet::window::Window;
 use std::cell::{Cell, Ref, RefCell, RefMut};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 use tables::addresses::Addresses;
 use tables::affinity::Affinities;
 use tables::counters::LcorePage;
@@ -148,15 +148,6 @@ impl<'r> Lcore<'r> {
     pub fn count_passage(&self, work: &Work, bytes: u64) {
         if work.service != NONE {
             self.page.passage(work.service, work.backend, bytes);
-        }
-    }
-
-    /// The path MTU in bytes towards a next hop, as routers told; `mtu` where none did.
-    #[inline(always)]
-    pub fn path_mtu(&self, next_hop: u32, mtu: u16) -> u16 {
-        match self.learned_mtu(next_hop).map_or(0, |mtu| mtu.load(Ordering::Relaxed)) {
-            0 => mtu,
-            learned => mtu.min(learned.min(u32::from(u16::MAX)) as u16),
         }
     }
 

@@ -46,11 +46,6 @@ impl<'r> Plane<'r> {
         self.send_frames(Arrival::Plain, [(arm, Frame::new(frame))])
     }
 
-    /// Takes one frame through, as if the kernel had sent it by `arm`.
-    pub fn send_from_kernel(&mut self, arm: u8, frame: &[u8]) -> Vec<Left> {
-        self.send_frames(Arrival::Kernel, [(arm, Frame::new(frame))])
-    }
-
     /// Takes frames through as one burst, up to [`crate::burst::BURST`] of them.
     pub fn send_frames(
         &mut self,

@@ -12,7 +12,7 @@ use crate::port::Buffer;
 use crate::verdict::Exit;
 use packet::rewrite;
 
-pub use ends::{clamp, forwards, from_backend, homeward, outward};
+pub use ends::{clamp, forwards, from_backend};
 
 /// Rewrites a packet to its flow's backend.
 #[inline(never)]
@@ -22,7 +22,7 @@ pub fn to_backend<B: Buffer>(
     lcore: &Lcore<'_>,
 ) -> Result<(), Refused> {
     let way = next_hop(work, lcore)?;
-    if cross::is_crossing(work) {
+    if work.path.crosses() {
         cross::to_backend(buffer, work, lcore, way.mtu())?;
     } else {
         fits(work, lcore, way.mtu())?;

@@ -9,7 +9,7 @@ use packet::origin::{Origin, without_origin};
 use packet::window::Window;
 use tables::flow::{Answer, Forward};
 use tables::reason::DropReason;
-use tables::record::{Mode, TunnelKind};
+use tables::record::TunnelKind;
 use tables::return_leg::is_of_itself;
 
 /// Attachment and cookie of a packet to a backend, as our own options have them. Only a gateway's
@@ -78,14 +78,7 @@ pub fn goes_back(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> boo
         return false;
     };
     (work.service, work.backend) = (service, backend);
-    work.path = Forward {
-        backend_addr: from,
-        service,
-        backend,
-        mode: Mode::Tunnel as u8,
-        proto: work.inner.proto,
-        ..Forward::default()
-    };
+    work.path = Forward::of_answer(&work.inner, service, backend, &from);
     true
 }
 

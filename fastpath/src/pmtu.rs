@@ -21,7 +21,7 @@ use tables::counters::Counter;
 pub fn learn(window: &Window<'_>, work: &Work, lcore: &Lcore<'_>) {
     let Some(quoted) = &work.quoted else { return };
     let settings = &lcore.snapshot().settings;
-    let ours = lcore.snapshot().is_local(&quoted.src) || settings.is_ipip_source(&quoted.src);
+    let ours = settings.is_local(&quoted.src) || settings.is_ipip_source(&quoted.src);
     let told = icmp::told_mtu(window, &work.inner).unwrap_or(0);
     if !ours || told == 0 {
         return;

@@ -14,13 +14,12 @@ use crate::nat;
 use crate::port::Buffer;
 use crate::verdict::Exit;
 use packet::ethernet::Macs;
-use packet::flow::{FlowKey, SCOPE_PLAIN, Side};
 use packet::ip::L4;
 use packet::rewrite;
 use packet::window::Window;
-use tables::flow::{Forward, Hit, InsertError, NatOrDigest, PATH_REDIRECT};
+use tables::flow::{Forward, Hit, InsertError, PATH_REDIRECT};
 use tables::reason::DropReason;
-use tables::record::{Mode, NONE, Service};
+use tables::record::{NONE, Service};
 
 /// Prepares a flow to the service's proxy, for [`begin`].
 #[inline(never)]
@@ -30,27 +29,9 @@ pub fn prepare(work: &mut Work, lcore: &Lcore<'_>, service: &Service) -> Result<
         return Err(DropReason::NatProtocol);
     }
     let ours = *lcore.local_on(work.arm, &ip.dst).ok_or(DropReason::NatNoAddress)?;
-    let (client, port, proxy) = (ip.src, ip.sport, service.proxy_port);
     work.backend = NONE;
-    work.path = Forward {
-        nat_or_digest: NatOrDigest::nat(client),
-        backend_addr: ours,
-        nat_port: port,
-        backend_port: proxy,
-        service: work.service,
-        backend: NONE,
-        mode: Mode::Nat as u8,
-        flags: PATH_REDIRECT,
-        proto: ip.proto,
-        ..Forward::default()
-    };
+    work.path = Forward::to_proxy(ip, work.service, &ours, service.proxy_port);
     Ok(())
-}
-
-/// The flow's key on the proxy's side, and the initiator's end of it.
-pub fn back(path: &Forward) -> (FlowKey, Side) {
-    let (client, ours) = (*path.nat_addr(), path.backend_addr);
-    FlowKey::new(SCOPE_PLAIN, path.proto, client, path.nat_port, ours, path.backend_port)
 }
 
 /// Inserts the flow that is prepared.
@@ -60,7 +41,7 @@ pub fn begin(
     lcore: &Lcore<'_>,
     service: &Service,
 ) -> Result<(), DropReason> {
-    let back = back(&work.path);
+    let back = work.path.key_behind(&work.inner);
     insert(window, work, lcore, service, Some(back), NONE).map_err(|error| match error {
         InsertError::Full | InsertError::NoSlab => DropReason::FlowTableFull,
         InsertError::BackTaken(_) => DropReason::FlowAmbiguous,

@@ -12,9 +12,9 @@ use crate::verdict::{Exit, Reply};
 use packet::checksum;
 use packet::ethernet;
 use packet::icmp::{self, Trouble};
-use packet::ip::{Ip, UDP};
+use packet::ip::Ip;
 use packet::reset;
-use packet::tunnel::return_in_place;
+use packet::tunnel::{self, return_in_place};
 use packet::window::{Short, Window};
 use tables::counters::Counter;
 use tables::error_limit::{Sending, network_key};
@@ -100,20 +100,7 @@ fn error(window: &mut Window<'_>, work: &Work, trouble: Trouble) -> Result<(), S
 
 /// Makes the outer headers say that the packet ends at `end`.
 fn relength(window: &mut Window<'_>, outer: &Ip, end: usize) -> Result<(), Short> {
-    let at = usize::from(outer.at);
-    let field = if outer.v6 { at + 4 } else { at + 2 };
-    let counted_from = if outer.v6 { at + 40 } else { at };
-    let (old, new): (u16, u16) = (window.load(field)?, ((end - counted_from) as u16).to_be());
-    window.store(field, new)?;
-    if !outer.v6 {
-        let sum: u16 = window.load(at + 10)?;
-        window.store(at + 10, checksum::update16(sum, old, new))?;
-    }
-    if outer.proto != UDP {
-        return Ok(());
-    }
-    let udp = usize::from(outer.l4);
-    window.set_be16(udp + 4, (end - udp) as u16)?;
+    let Some(udp) = tunnel::relength(window, outer, end)? else { return Ok(()) };
     let sum: u16 = window.load(udp + 6)?;
     if sum == 0 {
         return Ok(()); // None came in, none goes out.

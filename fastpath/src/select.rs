@@ -11,11 +11,10 @@ use crate::verdict::{Reply, Verdict};
 use packet::addr::Addr;
 use packet::flow::{FlowKey, SCOPE_PLAIN, Side};
 use packet::ip::{Fragment, Ip, L4};
-use packet::translate;
 use packet::window::Window;
 use tables::affinity::{Client, Stay};
 use tables::counters::Counter;
-use tables::flow::{Forward, InsertError, PATH_CROSSES, PATH_ONE_WAY, PATH_REDIRECT, PORTS};
+use tables::flow::{Forward, InsertError, PATH_ONE_WAY, PATH_REDIRECT, PORTS};
 use tables::fragment::FragmentTarget;
 use tables::nat_port;
 use tables::reason::DropReason;
@@ -102,7 +101,7 @@ fn choose(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(),
     let answer = work.front.arrival == Arrival::Backend;
     let translated = || {
         let plain = work.service == NONE && work.front.arrival == Arrival::Plain;
-        plain && lcore.snapshot().is_source(&work.inner.dst)
+        plain && lcore.snapshot().settings.is_source(&work.inner.dst)
     };
     if answer || work.quoted.is_some() || translated() {
         // The look-up of a burst goes before its inserts: the flow may have begun within it.
@@ -198,7 +197,8 @@ fn for_quote(work: &mut Work, lcore: &Lcore<'_>, quoted: &Ip) -> Result<(), Drop
     };
     let backend = backend.ok_or(DropReason::NoBackend)?;
     work.backend = backend;
-    work.path = path(work, set.backend(backend).ok_or(DropReason::NoBackend)?);
+    let record = set.backend(backend).ok_or(DropReason::NoBackend)?;
+    work.path = Forward::to_backend(&work.inner, work.service, backend, record);
     work.path.mode = Mode::Tunnel as u8;
     towards_backend(work);
     Ok(())
@@ -243,8 +243,8 @@ fn later_fragment(work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> 
     let dst = work.inner.dst;
     let ours = lcore.set().address_marked(work.front.scope_key, &dst)
         || (work.front.arrival == Arrival::Plain
-            && lcore.snapshot().is_source(&dst)
-            && !lcore.snapshot().is_local(&dst));
+            && lcore.snapshot().settings.is_source(&dst)
+            && !lcore.snapshot().settings.is_local(&dst));
     if ours {
         return Err(DropReason::FragmentBeforeFirst);
     }
@@ -283,38 +283,20 @@ fn for_nobody(work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
             }
         };
     }
-    let dst = &work.inner.dst;
+    let (dst, settings) = (&work.inner.dst, &snapshot.settings);
     // A probe's answer comes plain from a backend that answers its clients directly.
-    if snapshot.is_local(dst) || is_link_local(dst) || lcore.set().probe(dst).is_some() {
+    if settings.is_local(dst) || dst.is_link_local() || lcore.set().probe(dst).is_some() {
         work.verdict = Verdict::Punt;
         return Ok(());
     }
-    if snapshot.is_source(dst) {
+    if settings.is_source(dst) {
         return Err(origin::unknown(work));
     }
-    if NoService::from_u8(snapshot.settings.plain_no_service) == NoService::Punt {
+    if NoService::from_u8(settings.plain_no_service) == NoService::Punt {
         work.verdict = Verdict::Punt;
         return Ok(());
     }
     Err(DropReason::NoMatchingService)
-}
-
-/// fe80::/10, which ND and routing protocols use on every link.
-fn is_link_local(addr: &Addr) -> bool {
-    addr.octets()[0] == 0xfe && addr.octets()[1] & 0xc0 == 0x80
-}
-
-/// The path to the backend of `work`, of no mode yet.
-fn path(work: &Work, backend: &Backend) -> Forward {
-    Forward {
-        backend_addr: backend.addr,
-        backend_port: if backend.port == 0 { work.inner.dport } else { backend.port },
-        service: work.service,
-        backend: work.backend,
-        incarnation: backend.incarnation,
-        proto: work.inner.proto,
-        ..Forward::default()
-    }
 }
 
 /// Prepares a flow to `backend`, for [`begin`].
@@ -324,14 +306,10 @@ fn prepare(
     service: &Service,
     backend: &Backend,
 ) -> Result<(), DropReason> {
-    work.path = path(work, backend);
+    work.path = Forward::to_backend(&work.inner, work.service, work.backend, backend);
     match Mode::from_u8(service.mode) {
         Some(Mode::Nat) => {
-            work.path.mode = Mode::Nat as u8;
-            if backend.addr.is_v4() == work.inner.v6 {
-                work.path.flags = PATH_CROSSES;
-            }
-            if !has_ports(work) {
+            if !work.path.translates(&work.inner) {
                 return Err(DropReason::NatProtocol);
             }
             if !claim(work, lcore, backend, backend.nat_ports)? {
@@ -360,38 +338,15 @@ fn begins(work: &mut Work, lcore: &Lcore<'_>) {
     work.pending |= Work::BEGINS;
 }
 
-/// Whether it is of a protocol that NAT translates, and not an echo's answer.
-fn has_ports(work: &Work) -> bool {
-    matches!(work.inner.kind, L4::Tcp { .. } | L4::Udp | L4::IcmpEcho { request: true })
-}
-
 /// The flow's key on the backend's side, and the initiator's end of it; none where answers bypass
 /// this appliance.
 fn back(work: &Work) -> Option<(FlowKey, Side)> {
     let path = &work.path;
-    if path.flags & PATH_REDIRECT != 0 {
-        return Some(redirect::back(path));
-    }
-    if path.mode == Mode::Nat as u8 {
-        return Some(translated(work, nat_proto(work), *path.nat_addr(), path.nat_port));
+    if path.is_nat() {
+        return Some(path.key_behind(&work.inner));
     }
     let is_tunnel = path.mode == Mode::Tunnel as u8;
     is_tunnel.then_some((FlowKey { scope: SCOPE_PLAIN, ..work.key }, work.side))
-}
-
-/// The key of a flow of protocol `proto` from `ours` and `port` to the backend of `work`.
-fn translated(work: &Work, proto: u8, ours: Addr, port: u16) -> (FlowKey, Side) {
-    let echo = matches!(work.inner.kind, L4::IcmpEcho { .. });
-    let to = if echo { port } else { work.path.backend_port };
-    FlowKey::new(SCOPE_PLAIN, proto, ours, port, work.path.backend_addr, to)
-}
-
-/// The protocol towards a backend of NAT.
-fn nat_proto(work: &Work) -> u8 {
-    match work.path.flags & PATH_CROSSES != 0 {
-        true => translate::proto(&work.inner),
-        false => work.inner.proto,
-    }
 }
 
 /// Inserts the flow whose path is prepared.
@@ -515,8 +470,9 @@ fn claim(
     // same however many there are.
     let nth = (work.hash as u32).checked_rem(addresses).ok_or(DropReason::NatNoAddress)?;
     let (map, ours) = maps.clone().nth(nth as usize).ok_or(DropReason::NatNoAddress)?;
-    let key = |proto, port| translated(work, proto, ours.addr, port).0;
-    let port = evicted_port(lcore, map, nat_proto(work), key);
+    let (ip, path) = (&work.inner, &work.path);
+    let key = |proto, port| path.key_from(ip, proto, &ours.addr, port).0;
+    let port = evicted_port(lcore, map, path.proto_behind(ip), key);
     let port = port.ok_or(DropReason::NatPortsExhausted)?;
     (*work.path.nat_addr_mut(), work.path.nat_port) = (ours.addr, port);
     (work.nat_map, work.nat_evicts) = (map, true);

@@ -97,14 +97,10 @@ impl Snapshot {
     pub fn refill(&mut self, set: &TableSet<'_>) {
         self.generation = set.generation();
         self.settings = *set.settings();
-        self.own = [[Addr::UNSPECIFIED; 2]; 2];
-        let end = Addr::UNSPECIFIED;
-        for local in self.settings.locals.iter().take_while(|l| l.addr != end) {
-            let own = &mut self.own[usize::from(local.arm & 1)];
-            let own = &mut own[usize::from(!local.addr.is_v4())];
-            if *own == end {
-                *own = local.addr;
-            }
+        let [v4, v6] = [Addr::v4(0), Addr::UNSPECIFIED];
+        for (arm, own) in (0..).zip(&mut self.own) {
+            let own_like = |like| *self.settings.local_on(arm, like).unwrap_or(&Addr::UNSPECIFIED);
+            *own = [own_like(&v4), own_like(&v6)];
         }
         self.tunnels.clear();
         for (id, record) in set.tunnels().take(TUNNELS) {
@@ -114,29 +110,9 @@ impl Snapshot {
         }
     }
 
-    /// The largest IP packet that an arm's port takes, bytes; 0 when that is not known.
-    pub fn mtu_of(&self, arm: u8) -> u16 {
-        self.settings.locals.iter().find(|l| l.arm == arm).map_or(0, |l| l.mtu)
-    }
-
     /// The tunnel numbered `id`, with its index.
     pub fn tunnel(&self, id: u32) -> Option<&KnownTunnel> {
         self.tunnels.iter().find(|t| t.id == id)
-    }
-
-    /// True for an address of this machine.
-    #[inline(always)]
-    pub fn is_local(&self, addr: &Addr) -> bool {
-        let end = Addr::UNSPECIFIED;
-        self.settings.locals.iter().take_while(|l| l.addr != end).any(|l| l.addr == *addr)
-    }
-
-    /// True for an address that is ours as a source alone: NAT's, and what IP in IP is sent from.
-    #[inline(always)]
-    pub fn is_source(&self, addr: &Addr) -> bool {
-        let end = Addr::UNSPECIFIED;
-        self.settings.nat.iter().take_while(|l| l.addr != end).any(|l| l.addr == *addr)
-            || self.settings.is_ipip_source(addr)
     }
 
     /// Our address of the family of `like` on `arm`.

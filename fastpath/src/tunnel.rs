@@ -17,13 +17,14 @@ use packet::ethernet::Macs;
 use packet::flow::FlowKey;
 use packet::geneve;
 use packet::template::{self, Own};
-use packet::tunnel::{OUTER_TTL, Outer, datagram_id, outer_len, source_port, write_outer_as};
+use packet::tunnel::{Outer, datagram_id, outer_len, source_port, write_outer_as};
 use packet::window::Window;
 use tables::counters::Counter;
-use tables::flow::{Answer, GatewayLeg, Missed, NO_TUNNEL};
+use tables::flow::{Answer, Missed, NO_TUNNEL};
+use tables::outer;
 use tables::reason::DropReason;
 use tables::record::{
-    Mode, SERVICE_CHECKSUM, SERVICE_DF, Service, TUNNEL_BACKEND, TUNNEL_CHECKSUM, TunnelKind,
+    Mode, SERVICE_CHECKSUM, Service, TUNNEL_BACKEND, TUNNEL_CHECKSUM, TunnelKind,
 };
 
 /// Puts a packet on its service's tunnel to the flow's backend.
@@ -119,31 +120,14 @@ fn send<B: Buffer>(
         _ => None,
     };
     let mut options = [0; geneve::OWN_OPTIONS];
-    let options: &[u8] = match kind {
-        TunnelKind::Geneve => {
-            let (attachment, cookie) = origin::attachment(&buffer.window(), work, gateway);
-            geneve::own_options(&mut options, work.front.scope_key, attachment, cookie);
-            &options
-        }
-        _ => &[],
-    };
-    let mut outer = Outer {
-        kind,
-        macs: way.macs(),
-        vlan: 0,
-        src: drawn.unwrap_or(*ours),
-        dst: to,
-        sport: source_port(work.hash),
-        dport: service.tunnel_port,
-        vni: service.vni,
-        options,
-        inner_v6: work.inner.v6,
-        inner_eth: (kind == TunnelKind::Vxlan).then_some(way.macs()),
-        tos: work.inner.tos,
-        ttl: OUTER_TTL,
-        df: service.flags & SERVICE_DF != 0,
-        checksum: service.flags & SERVICE_CHECKSUM != 0,
-    };
+    if kind == TunnelKind::Geneve {
+        let (attachment, cookie) = origin::attachment(&buffer.window(), work, gateway);
+        geneve::own_options(&mut options, work.front.scope_key, attachment, cookie);
+    }
+    let (kind, ends) = (kind, (drawn.unwrap_or(*ours), to));
+    let (macs, hash) = (way.macs(), work.hash);
+    let mut outer = outer::to_backend(kind, service, &macs, ends, hash, &options, &work.inner);
+    outer.checksum = service.flags & SERVICE_CHECKSUM != 0;
     let overhead = (outer_len(&outer) - ETHERNET) as u16;
     fits(work, lcore, way.mtu().saturating_sub(overhead))?;
     if work.front.arrival != Arrival::Kernel {
@@ -204,7 +188,7 @@ pub fn to_front<B: Buffer>(
         None => without_flow(&buffer.window(), work, lcore, &mut answer)?,
     }
     ends_here(work)?;
-    let crosses = cross::is_crossing(work);
+    let crosses = work.path.crosses();
     let leg = &answer.gateway;
     let front = match leg.tunnel {
         NO_TUNNEL => None,
@@ -261,13 +245,13 @@ fn may_leave(
     front: Option<&KnownTunnel>,
     arm: u8,
 ) -> Result<(), Refused> {
-    let crosses = cross::is_crossing(work);
+    let crosses = work.path.crosses();
     let (limit, told) = match front {
         Some(tunnel) => {
             let told = tunnel.record.flags & tables::record::TUNNEL_REPLY_TOO_BIG != 0;
             (tunnel.record.inner_mtu, told)
         }
-        None if crosses => (lcore.snapshot().mtu_of(arm), true),
+        None if crosses => (lcore.snapshot().settings.mtu_of(arm), true),
         None => return Ok(()),
     };
     if limit == 0 {
@@ -289,30 +273,12 @@ fn gateway_outer<'a>(
     own: [u8; 6],
     tunnel: &KnownTunnel,
 ) -> Outer<'a> {
-    let leg = &answer.gateway;
-    let crossed = crossing(work, lcore, tunnel);
-    let (dport, vni) = match crossed {
-        Some(peer) => (peer.record.port, peer.record.vni),
-        None => (leg.local_port, leg.vni),
-    };
     debug_assert!(tunnel.record.flags & TUNNEL_BACKEND == 0);
-    Outer {
-        kind: tunnel.kind,
-        macs: Macs::new(leg.gateway_mac, own),
-        vlan: leg.vlan,
-        src: leg.local,
-        dst: leg.node,
-        sport: leg.node_port,
-        dport,
-        vni,
-        options: answer.options(),
-        inner_v6: work.inner.v6,
-        inner_eth: (tunnel.kind == TunnelKind::Vxlan).then(|| inner_macs(leg, crossed.is_some())),
-        tos: work.inner.tos,
-        ttl: OUTER_TTL,
-        df: false,
-        checksum: tunnel.record.flags & TUNNEL_CHECKSUM != 0,
-    }
+    let peer = crossing(work, lcore, tunnel).map(|peer| &peer.record);
+    let (kind, leg) = (tunnel.kind, &answer.gateway);
+    let checksum = tunnel.record.flags & TUNNEL_CHECKSUM != 0;
+    let outer = outer::to_gateway(kind, leg, own, answer.options(), &work.inner, peer);
+    Outer { checksum, ..outer }
 }
 
 /// The tunnel that an inspected packet crosses to: Azure wants what came External back on Internal.
@@ -328,12 +294,4 @@ fn crossing<'a>(
         return None;
     }
     lcore.snapshot().tunnel(tunnel.record.peer)
-}
-
-/// Inner MACs: turned around for an answer, as they were for what crosses.
-fn inner_macs(leg: &GatewayLeg, crossed: bool) -> Macs {
-    match crossed {
-        true => Macs::new(leg.inner_dst, leg.inner_src),
-        false => Macs::new(leg.inner_src, leg.inner_dst),
-    }
 }

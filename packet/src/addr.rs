@@ -58,6 +58,13 @@ impl Addr {
         first == 0xff || (loopback && self.words[3] == 1u32.to_be())
     }
 
+    /// Whether it is one of fe80::/10, which ND and routing protocols use on every link.
+    #[inline(always)]
+    pub const fn is_link_local(&self) -> bool {
+        let [first, second, ..] = self.words[0].to_ne_bytes();
+        first == 0xfe && second & 0xc0 == 0x80
+    }
+
     /// The sixteen bytes in network order.
     pub const fn octets(&self) -> [u8; 16] {
         let (a, b) = (self.words[0].to_ne_bytes(), self.words[1].to_ne_bytes());

@@ -6,11 +6,9 @@
 //! partial sum is a `u64` that is folded once, at the end.
 
 use crate::addr::Addr;
-use crate::ip::{Fragment, Ip, L4};
+use crate::ip::{Fragment, Ip, L4, UDP};
 use crate::ipv6;
 use crate::window::{Short, Window};
-
-const UDP: u8 = 17;
 
 /// A partial sum folded to 16 bits, raw.
 #[inline(always)]
@@ -63,18 +61,6 @@ pub const fn update16(sum: u16, old: u16, new: u16) -> u16 {
     update(sum, change16(old, new))
 }
 
-/// [`update`] for two words.
-#[inline(always)]
-pub const fn update32(sum: u16, old: u32, new: u32) -> u16 {
-    update(sum, change32(old, new))
-}
-
-/// [`update`] for an address.
-#[inline(always)]
-pub const fn update_addr(sum: u16, old: &Addr, new: &Addr, v6: bool) -> u16 {
-    update(sum, change_addr(old, new, v6))
-}
-
 /// A UDP checksum as it is sent: 0 means "none", so a computed 0 goes as its other form (RFC 768).
 #[inline(always)]
 pub const fn udp(sum: u16) -> u16 {
@@ -120,6 +106,29 @@ pub fn ipv4_ok_between(w: &Window<'_>, at: u16, l4: u16) -> bool {
 #[inline(always)]
 pub(crate) const fn words(h: &[u32; 5]) -> u64 {
     h[0] as u64 + h[1] as u64 + h[2] as u64 + h[3] as u64 + h[4] as u64
+}
+
+/// An IPv4 header without options as words, with its checksum. `second` is its second number:
+/// identification, flags, offset.
+#[inline(always)]
+pub(crate) fn ipv4_words(
+    tos: u8,
+    len: u32,
+    second: u32,
+    (ttl, proto): (u8, u8),
+    src: &Addr,
+    dst: &Addr,
+) -> [u32; 5] {
+    let mut h = [
+        (0x4500_0000 | u32::from(tos) << 16 | len).to_be(),
+        second.to_be(),
+        u32::from_ne_bytes([ttl, proto, 0, 0]),
+        src.words[3],
+        dst.words[3],
+    ];
+    let [c0, c1] = (!fold(words(&h))).to_ne_bytes();
+    h[2] = u32::from_ne_bytes([ttl, proto, c0, c1]);
+    h
 }
 
 /// The checksum for the IPv4 header of `len` bytes at `at`, computed anew; its field counts as 0.

@@ -4,8 +4,9 @@
 //! and the new headers are written in front of them. The packet is not copied.
 
 use crate::addr::Addr;
-use crate::checksum::{change16, echo4, fold, pseudo, update, words};
+use crate::checksum::{change16, echo4, fold, ipv4_words, pseudo, update};
 use crate::ip::{Fragment, ICMP, ICMPV6, IPV4_IN_IP, IPV6_IN_IP, Ip, L4, UDP};
+use crate::ipv6;
 use crate::parsed::Malformed;
 use crate::tunnel::{is_source_port, swap_addresses};
 use crate::window::{Short, Window};
@@ -191,23 +192,26 @@ pub fn write_error_around(
         sum += pseudo(from, to, true, ICMPV6, len as u32);
     }
     w.store(l4 + 2, !fold(sum))?;
-    if v6 {
-        w.set_be32(at, 0x6000_0000 | u32::from(OUR_TOS) << 20)?;
-        let rest = u32::from(ICMPV6) << 8 | u32::from(OUR_TTL);
-        w.set_be32(at + 4, (len as u32) << 16 | rest)?;
-        w.store(at + 8, *from)?;
-        return w.store(at + 24, *to);
+    write_header(w, at, about, OUR_TOS, if v6 { ICMPV6 } else { ICMP }, len as u32)
+}
+
+/// Writes the IP header of our answer to the packet `about` at `at`; `len` bytes of `proto` follow.
+#[inline(always)]
+pub(crate) fn write_header(
+    w: &mut Window<'_>,
+    at: usize,
+    about: &Ip,
+    tos: u8,
+    proto: u8,
+    len: u32,
+) -> Result<(), Short> {
+    let (from, to) = (&about.dst, &about.src);
+    if about.v6 {
+        let second = len << 16 | u32::from(proto) << 8 | u32::from(OUR_TTL);
+        return w.store(at, ipv6::words(0x6000_0000 | u32::from(tos) << 20, second, from, to));
     }
-    let mut h = [
-        (0x4500_0000 | u32::from(OUR_TOS) << 16 | (len as u32 + 20)).to_be(),
-        0x0000_4000_u32.to_be(), // Whole and not to be cut: the identification means nothing.
-        u32::from_ne_bytes([OUR_TTL, ICMP, 0, 0]),
-        from.words[3],
-        to.words[3],
-    ];
-    let [c0, c1] = (!fold(words(&h))).to_ne_bytes();
-    h[2] = u32::from_ne_bytes([OUR_TTL, ICMP, c0, c1]);
-    w.store(at, h)
+    // Whole and not to be cut: the identification means nothing.
+    w.store(at, ipv4_words(tos, len + 20, 0x4000, (OUR_TTL, proto), from, to))
 }
 
 /// Any accepted packet: an error about it is itself a packet, and quotes it.

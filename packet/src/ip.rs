@@ -110,14 +110,9 @@ pub struct Ip {
 impl Ip {
     /// Bytes of the packet, headers and all.
     #[inline(always)]
+    #[expect(clippy::len_without_is_empty, reason = "a packet is no collection")]
     pub const fn len(&self) -> u16 {
         self.end - self.at
-    }
-
-    /// Never: a parsed packet has a header.
-    #[inline(always)]
-    pub const fn is_empty(&self) -> bool {
-        self.end == self.at
     }
 
     /// The Ethernet type of its family.

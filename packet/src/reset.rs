@@ -1,7 +1,7 @@
 //! A TCP reset, made in place of the segment that it answers (RFC 9293 3.10.7.1).
 
 use crate::checksum::{fold, pseudo, words};
-use crate::icmp::OUR_TTL;
+use crate::icmp::write_header;
 use crate::ip::{Fragment, Ip, L4, TCP};
 use crate::rewrite::{ACK, FIN, RST, SYN};
 use crate::window::{Short, Window};
@@ -47,25 +47,8 @@ pub fn write_reset(w: &mut Window<'_>, about: &Ip) -> Result<(), Short> {
     let sum = words(&tcp) + pseudo(from, to, v6, TCP, HEADER as u32);
     let [c0, c1] = (!fold(sum)).to_ne_bytes();
     tcp[4] = u32::from_ne_bytes([c0, c1, 0, 0]);
-    if v6 {
-        w.store(at + 40, tcp)?;
-        let rest = (HEADER as u32) << 16 | u32::from(TCP) << 8 | u32::from(OUR_TTL);
-        w.set_be32(at, 0x6000_0000)?;
-        w.set_be32(at + 4, rest)?;
-        w.store(at + 8, *from)?;
-        return w.store(at + 24, *to);
-    }
-    w.store(at + 20, tcp)?;
-    let mut h = [
-        (0x4500_0000 | (HEADER as u32 + 20)).to_be(),
-        0x0000_4000_u32.to_be(), // Whole and not to be cut: the identification means nothing.
-        u32::from_ne_bytes([OUR_TTL, TCP, 0, 0]),
-        from.words[3],
-        to.words[3],
-    ];
-    let [c0, c1] = (!fold(words(&h))).to_ne_bytes();
-    h[2] = u32::from_ne_bytes([OUR_TTL, TCP, c0, c1]);
-    w.store(at, h)
+    w.store(at + reset_len(about) - HEADER, tcp)?;
+    write_header(w, at, about, 0, TCP, HEADER as u32)
 }
 
 #[cfg(test)]

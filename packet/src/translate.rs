@@ -48,14 +48,9 @@ pub struct Front {
 impl Front {
     /// Bytes of all of it.
     #[inline(always)]
+    #[expect(clippy::len_without_is_empty, reason = "headers are no collection")]
     pub const fn len(&self) -> u16 {
         self.ip.len() + if self.quotes { HEAD + self.quote.len() } else { 0 }
-    }
-
-    /// Never: there is a header.
-    #[inline(always)]
-    pub const fn is_empty(&self) -> bool {
-        false
     }
 
     /// Writes it at `at`, so that what stays follows.

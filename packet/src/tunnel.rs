@@ -1,7 +1,7 @@
 //! What stands in front of an inner packet: writing it, and turning it around in place.
 
 use crate::addr::Addr;
-use crate::checksum::{self, change16, change32, fold, pseudo, udp, update};
+use crate::checksum::{self, change16, change32, fold, ipv4_words, pseudo, udp, update};
 use crate::ethernet::{self, IPV4, IPV6, Macs};
 use crate::ip::{IPV4_IN_IP, IPV6_IN_IP, Ip, UDP};
 use crate::window::{Short, Window};
@@ -107,7 +107,7 @@ pub struct Outer<'a> {
     /// Inner Ethernet header: always for VXLAN (where none is given, as the outer one), possible
     /// for GENEVE.
     pub inner_eth: Option<Macs>,
-    /// Outer DSCP and ECN; see [`ecn_encap`].
+    /// Outer DSCP and ECN: those of the packet inside (RFC 6040 §4.1, normal mode).
     pub tos: u8,
     /// Outer TTL or hop limit.
     pub ttl: u8,
@@ -207,7 +207,9 @@ fn write_front(w: &mut Window<'_>, o: &Outer<'_>, inner_len: usize, id: u16) -> 
         write_ipv6(w, l3, o, proto, payload as u16)?;
     } else {
         let id = if o.df { 0 } else { id };
-        write_ipv4(w, l3, o, proto, payload as u16 + 20, id)?;
+        let second = u32::from(id) << 16 | if o.df { 0x4000 } else { 0 };
+        let len = u32::from(payload as u16 + 20);
+        w.store(l3, ipv4_words(o.tos, len, second, (o.ttl, proto), &o.src, &o.dst))?;
     }
     if o.kind == TunnelKind::Ipip {
         return Ok(());
@@ -240,28 +242,6 @@ fn write_front(w: &mut Window<'_>, o: &Outer<'_>, inner_len: usize, id: u16) -> 
         outer_checksum(w, o.inner_type(), (o.src, o.dst), l4, inner, payload)?;
     }
     Ok(())
-}
-
-#[inline(always)]
-fn write_ipv4(
-    w: &mut Window<'_>,
-    at: usize,
-    o: &Outer<'_>,
-    proto: u8,
-    len: u16,
-    id: u16,
-) -> Result<(), Short> {
-    let df = if o.df { 0x4000 } else { 0 };
-    let mut h = [
-        (0x4500_0000 | u32::from(o.tos) << 16 | u32::from(len)).to_be(),
-        (u32::from(id) << 16 | df).to_be(),
-        u32::from_ne_bytes([o.ttl, proto, 0, 0]),
-        o.src.words[3],
-        o.dst.words[3],
-    ];
-    let [c0, c1] = (!fold(checksum::words(&h))).to_ne_bytes();
-    h[2] = u32::from_ne_bytes([o.ttl, proto, c0, c1]);
-    w.store(at, h)
 }
 
 #[inline(always)]
@@ -364,10 +344,25 @@ pub const fn ecn_decap(outer_tos: u8, inner_tos: u8) -> Option<u8> {
     }
 }
 
-/// The outer DSCP and ECN for an inner packet's (RFC 6040 §4.1, normal mode): a copy.
+/// Makes the headers of a packet say that it ends at `end`: the lengths of IP and UDP, and IPv4's
+/// checksum. Where it has a UDP header, whose checksum is left to the caller.
 #[inline(always)]
-pub const fn ecn_encap(inner_tos: u8) -> u8 {
-    inner_tos
+pub fn relength(w: &mut Window<'_>, ip: &Ip, end: usize) -> Result<Option<usize>, Short> {
+    let at = usize::from(ip.at);
+    let field = if ip.v6 { at + 4 } else { at + 2 };
+    let counted_from = if ip.v6 { at + 40 } else { at };
+    let (old, new): (u16, u16) = (w.load(field)?, ((end - counted_from) as u16).to_be());
+    w.store(field, new)?;
+    if !ip.v6 {
+        let sum: u16 = w.load(at + 10)?;
+        w.store(at + 10, checksum::update16(sum, old, new))?;
+    }
+    if ip.proto != UDP {
+        return Ok(None);
+    }
+    let udp = usize::from(ip.l4);
+    w.set_be16(udp + 4, (end - udp) as u16)?;
+    Ok(Some(udp))
 }
 
 /// Any accepted packet: what is written in front of it parses as what it should be.

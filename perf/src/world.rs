@@ -6,6 +6,7 @@ use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use tables::layout::{Layout, Sizes};
+use tables::maglev;
 use tables::next_hop::NextHop;
 use tables::record::{
     Backend, BackendState, ErrorLimits, FrontendKey, Local, Mode, NONE, NoService, Prefix, Service,
@@ -297,21 +298,18 @@ fn services(writer: &mut Writer<'_>, policy: &Policy) -> Result<(), Box<dyn Erro
         let mac = [2, 0, 0, 0, 1, n];
         let hop = NextHop { mac, src_mac: MACS[1], mtu: 9001, arm: 1, known: true };
         writer.set_next_hop(next_hop, &hop)?;
-        backends.push((
-            writer.put_backend(&Backend {
-                addr,
-                probe: Addr::UNSPECIFIED,
-                incarnation: 0,
-                next_hop,
-                nat_ports: 0,
-                probe_service: NONE,
-                port: 8080,
-                state: BackendState::Active as u8,
-                arm: 1,
-                pad: 0,
-            })?,
-            100,
-        ));
+        backends.push(writer.put_backend(&Backend {
+            addr,
+            probe: Addr::UNSPECIFIED,
+            incarnation: 0,
+            next_hop,
+            nat_ports: 0,
+            probe_service: NONE,
+            port: 8080,
+            state: BackendState::Active as u8,
+            arm: 1,
+            pad: 0,
+        })?);
     }
     let mode = policy.mode as u8;
     let tunnel = if policy.mode == Mode::Nat { 0 } else { policy.tunnel as u8 };
@@ -319,12 +317,17 @@ fn services(writer: &mut Writer<'_>, policy: &Policy) -> Result<(), Box<dyn Erro
     let slots = if policy.services > SERVICES { 2039 } else { 16_381 };
     for n in 0..policy.services {
         let id = writer.put_service(&format!("bench/{n}"), &service)?;
-        writer.set_slots(id, &backends, slots, "TCP", 0)?;
+        writer.set_table(
+            id,
+            &backends,
+            |_| maglev::shares(&vec![1; backends.len()], slots),
+            slots,
+        )?;
         for frontend_number in n * EACH..n * EACH + EACH {
             let addr = Addr::from(frontend(family, frontend_number));
             for (proto, port) in policy.ports.iter().copied() {
                 let key = FrontendKey { scope_key: 0, addr, port, proto, prefix_len: 128, pad: 0 };
-                writer.put_frontend(&key, id)?;
+                writer.put_noted_frontend(&key, id, 0)?;
             }
         }
     }

@@ -24,9 +24,30 @@ pub fn checksum(seed: u64, bytes: &[u8]) -> u64 {
     mix(mix(sum, u64::from_le_bytes(last)), K)
 }
 
+/// The checksum of words by their little-endian bytes.
+pub(crate) fn checksum_of_words(seed: u64, mut words: impl ExactSizeIterator<Item = u32>) -> u64 {
+    let count = words.len();
+    let mut sum = mix(seed, 4 * count as u64);
+    let mut next = || u64::from(words.next().unwrap_or(0));
+    for _ in 0..count / 2 {
+        sum = mix(sum, next() | next() << 32);
+    }
+    mix(mix(sum, next()), K)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::checksum;
+    use super::{checksum, checksum_of_words};
+
+    #[test]
+    fn words_count_as_their_bytes() {
+        let words = [1, 0x8000_0002, u32::MAX, 0, 5];
+        for count in 0..=words.len() {
+            let words = &words[..count];
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            assert_eq!(checksum_of_words(9, words.iter().copied()), checksum(9, &bytes));
+        }
+    }
 
     #[test]
     fn every_bit_and_the_length_count() {

@@ -20,6 +20,7 @@
 
 mod budget;
 mod copies;
+mod ends;
 mod entry;
 mod free;
 mod front;
@@ -332,16 +333,11 @@ impl<'r> Flows<'r> {
         if path.is_live() && entry.still(hit.stamp) { Ok(()) } else { Err(Missed::Gone) }
     }
 
-    /// Also where the flow came from. Reads lines 0 and 1.
-    #[inline(always)]
-    pub fn with_gateway(&self, hit: &Hit) -> Result<(Forward, GatewayLeg), Missed> {
-        self.consistent(hit, |path| (path.forward(), path.gateway()))
-    }
-
-    /// Also the gateway's options, for what goes to the gateway: as the latest packet of the same
-    /// direction had them, if the gateway brings that direction, and else the other. Reads all
-    /// three lines, and a slab where the options are long or the responder's leg is another. While
-    /// the leg is being changed, it is the one of before; the kernel's program asks
+    /// Also where the flow came from and the gateway's options, for what goes to the gateway: as
+    /// the latest packet of the same direction had them, if the gateway brings that direction, and
+    /// else the other. Reads all three lines, and a slab where the options are long or the
+    /// responder's leg is another. While the leg is being changed, it is the one of before; the
+    /// kernel's program asks
     /// [`Flows::answer_held`] for that, in a function of its own.
     #[inline(always)]
     pub fn answer(&self, hit: &Hit, from_initiator: bool, out: &mut Answer) -> Result<(), Missed> {

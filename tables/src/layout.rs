@@ -121,10 +121,21 @@ impl Sizes {
     }
 }
 
-/// A part of the region with one kind of record and one writer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-#[repr(u8)]
-pub enum Section {
+macro_rules! sections {
+    ($($(#[$meta:meta])* $name:ident,)*) => {
+        /// A part of the region with one kind of record and one writer.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+        #[repr(u8)]
+        pub enum Section {
+            $($(#[$meta])* $name,)*
+        }
+
+        /// All sections, in the order in which they lie.
+        pub const SECTIONS: [Section; [$(Section::$name),*].len()] = [$(Section::$name),*];
+    };
+}
+
+sections! {
     /// Magic, version, sizes, offsets, generation.
     Header,
     /// `Twin<Tunnel>`.
@@ -199,46 +210,6 @@ pub enum Section {
     /// Return legs, 128 bytes, in sets of [`RETURN_LEG_WAYS`].
     ReturnLegs,
 }
-
-/// All sections, in the order in which they lie.
-pub const SECTIONS: [Section; 36] = [
-    Section::Header,
-    Section::Tunnels,
-    Section::Settings,
-    Section::Services,
-    Section::ServiceNotes,
-    Section::FrontendKinds,
-    Section::FrontendHeads,
-    Section::FrontendBits,
-    Section::FrontendAddresses,
-    Section::Frontends,
-    Section::Backends,
-    Section::NextHops,
-    Section::PathMtus,
-    Section::Slots,
-    Section::Lcores,
-    Section::Counters,
-    Section::Commands,
-    Section::Events,
-    Section::FlowIndex,
-    Section::FlowLocks,
-    Section::FlowAddresses,
-    Section::FlowState,
-    Section::Paths,
-    Section::PathFronts,
-    Section::PathLinks,
-    Section::Unconfirmed,
-    Section::OptionSlabs,
-    Section::SlabLinks,
-    Section::LegCopies,
-    Section::Fragments,
-    Section::FragmentLocks,
-    Section::Affinities,
-    Section::AffinityLocks,
-    Section::NatMaps,
-    Section::Scopes,
-    Section::ReturnLegs,
-];
 
 /// One row of the layout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

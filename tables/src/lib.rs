@@ -97,6 +97,7 @@ pub mod affinity;
 pub mod flow;
 pub mod fragment;
 pub mod nat_port;
+pub mod outer;
 pub mod return_leg;
 pub mod scope;
 

@@ -6,6 +6,7 @@
 //! turns. Sorting by text makes ids irrelevant.
 
 mod murmur;
+mod order;
 
 #[cfg(test)]
 mod tests;
@@ -14,45 +15,16 @@ use std::net::IpAddr;
 
 use packet::addr::Addr;
 
+pub use order::Order;
+
 /// Table sizes: the primes that Cilium allows.
 pub const SIZES: [u32; 10] = [251, 509, 1021, 2039, 4093, 8191, 16_381, 32_749, 65_521, 131_071];
-
-/// The size of a service that doesn't say otherwise.
-pub const DEFAULT_SIZE: u32 = 16_381;
-
-/// Cilium's default seed (`tables.seed`).
-pub const DEFAULT_SEED: &str = "JLfvgnHc2kaSUFaI";
 
 /// The seed of all tables: the first four of twelve bytes that are written in base64.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seed(u32);
 
-/// A seed that is not twelve bytes in base64.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error(
-    "tables.seed is {found:?}; it must be 12 bytes in base64 (16 letters), such as \
-     {DEFAULT_SEED:?}; type `head -c12 /dev/urandom | base64` for a new one, the same on all \
-     appliances"
-)]
-pub struct BadSeed {
-    /// What was given.
-    pub found: String,
-}
-
 impl Seed {
-    /// Reads a seed as Cilium's configuration writes it.
-    pub fn parse(text: &str) -> Result<Seed, BadSeed> {
-        let bad = || BadSeed { found: text.to_owned() };
-        let letters: [u8; 16] = text.as_bytes().try_into().map_err(|_| bad())?;
-        let mut bits: u128 = 0;
-        for letter in letters {
-            bits = bits << 6 | u128::from(sextet(letter).ok_or_else(bad)?);
-        }
-        // 96 bits; the other 64 of them seed the packet hash of Cilium's data path, which is not
-        // ours.
-        Ok(Seed((bits >> 64) as u32))
-    }
-
     /// The seed in its twelve bytes, as a checked configuration has it.
     pub const fn from_bytes(bytes: [u8; 12]) -> Seed {
         Seed(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
@@ -61,20 +33,10 @@ impl Seed {
 
 impl Default for Seed {
     fn default() -> Seed {
-        // DEFAULT_SEED decoded; a test holds them together.
+        // Of JLfvgnHc2kaSUFaI, Cilium's default. The other eight bytes seed the packet hash of its
+        // data path, which is not ours.
         Seed(0x24b7_ef82)
     }
-}
-
-const fn sextet(letter: u8) -> Option<u8> {
-    Some(match letter {
-        b'A'..=b'Z' => letter - b'A',
-        b'a'..=b'z' => letter - b'a' + 26,
-        b'0'..=b'9' => letter - b'0' + 52,
-        b'+' => 62,
-        b'/' => 63,
-        _ => return None,
-    })
 }
 
 /// Bytes of the longest [`text`].
@@ -121,6 +83,14 @@ fn push_decimal(text: &mut String, number: u16) {
     text.push(char::from(b'0' + digit));
 }
 
+/// Where a backend's own order of the slots begins, and how it goes on.
+#[derive(Clone, Copy, Debug)]
+struct Start {
+    next: u32,
+    skip: u32,
+    backend: u32,
+}
+
 /// A backend's own order of the slots, and where it stands in it.
 struct Walk {
     next: u64,
@@ -131,19 +101,38 @@ struct Walk {
     backend: u32,
 }
 
+/// What all backends of a table have in common.
+struct Share {
+    count: usize,
+    /// By which weights are multiplied.
+    scale: u64,
+    /// Of the weights, multiplied.
+    sum: u64,
+}
+
+impl Share {
+    fn of(weights: impl Iterator<Item = u32> + Clone) -> Share {
+        let (count, scale) = (weights.clone().count(), scale(weights.clone()));
+        Share { count, scale, sum: weights.map(|weight| u64::from(weight) * scale).sum() }
+    }
+}
+
 /// The table of `size` slots (one of [`SIZES`]): for each slot the index of its backend in
 /// `backends`. Empty without backends.
 pub fn build(backends: &[MaglevBackend], size: u32, seed: Seed) -> Vec<u32> {
-    const FREE: u32 = u32::MAX;
-    let count = backends.len();
-    if count == 0 || size < 2 {
+    if backends.is_empty() || size < 2 {
         return Vec::new();
     }
-    let m = u64::from(size);
-    let scale = scale(backends);
-    let sum: u64 = backends.iter().map(|b| u64::from(b.weight) * scale).sum();
+    let share = Share::of(backends.iter().map(|backend| backend.weight));
+    let walk = |start: &Start| Walk::new(*start, backends[start.backend as usize].weight, &share);
+    fill(walks(backends, u64::from(size), seed).iter().map(walk).collect(), size, &share)
+}
+
+/// Gives the slots to backends that are sorted by text.
+fn fill(mut walks: Vec<Walk>, size: u32, share: &Share) -> Vec<u32> {
+    const FREE: u32 = u32::MAX;
+    let (count, sum, m) = (share.count, share.sum, u64::from(size));
     let weighted = sum / count as u64 > 1;
-    let mut walks = walks(backends, m, seed, scale);
     let mut table = vec![FREE; size as usize];
     for turn in 0..m {
         let mut at = (turn % count as u64) as usize;
@@ -182,6 +171,12 @@ pub fn shares(weights: &[u32], size: u32) -> Vec<u32> {
 }
 
 impl Walk {
+    fn new(Start { next, skip, backend }: Start, weight: u32, share: &Share) -> Walk {
+        let weight = u64::from(weight) * share.scale;
+        let counter = weight as f64 / share.count as f64;
+        Walk { next: next.into(), skip: skip.into(), weight, counter, backend }
+    }
+
     fn step(&mut self, m: u64) {
         // Both are below m.
         let next = self.next + self.skip;
@@ -189,7 +184,8 @@ impl Walk {
     }
 }
 
-fn walks(backends: &[MaglevBackend], m: u64, seed: Seed, scale: u64) -> Vec<Walk> {
+/// The starts of all walks in the order of texts.
+fn walks(backends: &[MaglevBackend], m: u64, seed: Seed) -> Vec<Start> {
     // Most texts differ in their first bytes, which are compared as numbers.
     let mut order: Vec<([u64; 3], u32)> =
         (0..).zip(backends).map(|(index, backend)| (first_bytes(&backend.text), index)).collect();
@@ -197,19 +193,15 @@ fn walks(backends: &[MaglevBackend], m: u64, seed: Seed, scale: u64) -> Vec<Walk
         let texts = || backends[*a as usize].text.cmp(&backends[*b as usize].text);
         first.cmp(other).then_with(texts).then(a.cmp(b))
     });
-    let walk = |(_, index): ([u64; 3], u32)| {
-        let backend = &backends[index as usize];
-        let (h1, h2) = murmur::hash128(backend.text.as_bytes(), seed.0);
-        let weight = u64::from(backend.weight) * scale;
-        Walk {
-            next: h1 % m,
-            skip: h2 % (m - 1) + 1,
-            weight,
-            counter: weight as f64 / backends.len() as f64,
-            backend: index,
-        }
-    };
-    order.into_iter().map(walk).collect()
+    let start = |(_, index)| start(&backends[index as usize].text, index, m, seed);
+    order.into_iter().map(start).collect()
+}
+
+/// Where the walk of a backend with this text begins.
+fn start(text: &str, backend: u32, m: u64, seed: Seed) -> Start {
+    let (h1, h2) = murmur::hash128(text.as_bytes(), seed.0);
+    // Both are below m, which is 32 bits wide.
+    Start { next: (h1 % m) as u32, skip: (h2 % (m - 1) + 1) as u32, backend }
 }
 
 /// The bytes of a text behind its first one, which all texts have alike; 0 where it is shorter.
@@ -224,9 +216,9 @@ fn first_bytes(text: &str) -> [u64; 3] {
 
 /// Cilium ignores weights whose integer mean is at most 1, {1, 2} for instance. Such weights, where
 /// they differ, are multiplied first, which keeps their ratios and brings the mean to 2.
-fn scale(backends: &[MaglevBackend]) -> u64 {
-    let count = backends.len() as u64;
-    let sum: u64 = backends.iter().map(|b| u64::from(b.weight)).sum();
-    let differ = backends.iter().any(|b| b.weight != backends[0].weight);
+fn scale(weights: impl Iterator<Item = u32> + Clone) -> u64 {
+    let (count, first) = (weights.clone().count() as u64, weights.clone().next());
+    let sum: u64 = weights.clone().map(u64::from).sum();
+    let differ = weights.map(Some).any(|weight| weight != first);
     if !differ || sum == 0 || sum / count > 1 { 1 } else { (2 * count).div_ceil(sum) }
 }

@@ -33,6 +33,15 @@ impl NextHop {
     pub const fn unknown(arm: u8) -> NextHop {
         NextHop { mac: [0; 6], src_mac: [0; 6], mtu: 0, arm, known: false }
     }
+
+    /// The largest IP packet that passes, bytes: the link's, or what routers reported if that is
+    /// less. `learned` is where the region keeps that, 0 for none.
+    #[inline(always)]
+    pub fn path_mtu(&self, learned: Option<&AtomicU32>) -> u16 {
+        let link = if self.mtu == 0 { u16::MAX } else { self.mtu };
+        let learned = learned.map_or(0, |mtu| mtu.load(Ordering::Relaxed));
+        if learned != 0 && learned < u32::from(link) { learned as u16 } else { link }
+    }
 }
 
 /// A next hop in the region. 64 bytes.

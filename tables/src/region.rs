@@ -10,6 +10,7 @@ mod header;
 mod maps;
 mod memory;
 mod place;
+mod recover;
 mod role;
 mod take_over;
 

@@ -394,7 +394,7 @@ impl<'r> TableSet<'r> {
     }
 
     /// The slots of an array, for dumps and tests; empty when it lies outside the arena.
-    pub fn slots(&self, array: &SlotArray) -> impl Iterator<Item = u32> + use<'r> {
+    pub fn slots(&self, array: &SlotArray) -> impl ExactSizeIterator<Item = u32> + use<'r> {
         let first = array.first as usize;
         let run = self.parts.slots.get(first..first.saturating_add(array.count as usize));
         run.unwrap_or_default().iter().map(|slot| slot.load(Ordering::Relaxed))

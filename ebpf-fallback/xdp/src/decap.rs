@@ -16,6 +16,7 @@ use packet::ip::{Fragment, IPV4_IN_IP, UDP};
 use packet::parsed::Malformed;
 use packet::{gue, vxlan};
 use tables::layout::MAX_TUNNELS;
+use tables::outer::bad_geneve;
 use tables::reason::DropReason;
 use tables::record::{NONE, TUNNEL_BACKEND, Tunnel, TunnelKind};
 use tables::region::Region;
@@ -273,14 +274,6 @@ pub extern "C" fn part_scope(gateway: u32) -> u32 {
     let scopes = Scopes::new(&Region);
     let (kind, gateway) = ((gateway >> 16) as u8, gateway as u16);
     scopes.intern(kind, gateway, work.scope_key, work.now_s).unwrap_or(0)
-}
-
-fn bad_geneve(cause: Malformed) -> DropReason {
-    match cause {
-        Malformed::GeneveVersion => DropReason::GeneveVersion,
-        Malformed::GeneveOptions => DropReason::GeneveOptionOverrun,
-        _ => DropReason::TooShort,
-    }
 }
 
 /// The id of the first tunnel that `of` picks, or [`NOT_OURS`].

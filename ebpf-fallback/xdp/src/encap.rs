@@ -15,18 +15,15 @@ use packet::flow::FlowKey;
 use packet::geneve::OWN_OPTIONS;
 use packet::ip::Ip;
 use packet::rewrite::{self, Congestion};
-use packet::tunnel::{
-    OUTER_TTL, Outer, TunnelKind, cross_in_place, outer_len, return_in_place, source_port,
-    write_outer,
-};
-use tables::atomic::Ordering::Relaxed;
+use packet::tunnel::{Outer, TunnelKind, cross_in_place, outer_len, return_in_place, write_outer};
 use tables::counters::VerdictCounter;
 use tables::next_hop::NextHop;
+use tables::outer;
 use tables::punt::{PuntClass, Punted};
 use tables::reason::DropReason;
 use tables::record::{
-    LOCAL_ADDRS, NONE, SERVICE_DF, SERVICE_REPLY_TOO_BIG, Service, Settings, TUNNEL_BACKEND,
-    TUNNEL_CROSS, TUNNEL_REPLY_TOO_BIG,
+    LOCAL_ADDRS, NONE, SERVICE_REPLY_TOO_BIG, Service, Settings, TUNNEL_BACKEND, TUNNEL_CROSS,
+    TUNNEL_REPLY_TOO_BIG,
 };
 use tables::region::Region;
 
@@ -154,36 +151,20 @@ fn send(ctx: *mut xdp_md, work: &mut Work, service: u32, gateway: u16) -> Result
     Ok(())
 }
 
-/// The headers of a service's tunnel, from our address to a backend's, in front of `inner`.
+/// As [`outer::to_backend`], with our own options in words.
 #[inline(always)]
 pub fn headers<'a>(
     kind: TunnelKind,
     service: &Service,
     macs: &Macs,
-    (src, dst): (Addr, Addr),
+    ends: (Addr, Addr),
     hash: u64,
     options: &'a [u64; OWN_OPTIONS / 8],
     inner: &Ip,
 ) -> Outer<'a> {
     // SAFETY: the same bytes.
     let options = unsafe { &*(&raw const *options).cast::<[u8; OWN_OPTIONS]>() };
-    Outer {
-        kind,
-        macs: *macs,
-        vlan: 0,
-        src,
-        dst,
-        sport: source_port(hash),
-        dport: service.tunnel_port,
-        vni: service.vni,
-        options: if kind == TunnelKind::Geneve { options } else { &[] },
-        inner_v6: inner.v6,
-        inner_eth: if kind == TunnelKind::Vxlan { Some(*macs) } else { None },
-        tos: inner.tos,
-        ttl: OUTER_TTL,
-        df: service.flags & SERVICE_DF != 0,
-        checksum: false,
-    }
+    outer::to_backend(kind, service, macs, ends, hash, options, inner)
 }
 
 /// The way to a backend.
@@ -217,9 +198,7 @@ impl Way {
     /// By a next hop whose address is known.
     #[inline(always)]
     pub fn by(id: u32, next: &NextHop) -> Way {
-        let link = if next.mtu == 0 { u16::MAX } else { next.mtu };
-        let learned = Region.path_mtu(id).map_or(0, |mtu| mtu.load(Relaxed));
-        let mtu = if learned != 0 && learned < u32::from(link) { learned as u16 } else { link };
+        let mtu = next.path_mtu(Region.path_mtu(id));
         Way { macs: Macs::new(next.mac, next.src_mac), mtu, arm: next.arm }
     }
 }

@@ -16,9 +16,10 @@ use packet::ethernet::Macs;
 use packet::geneve::MAX_OPTIONS;
 use packet::ip::Ip;
 use packet::translate;
-use packet::tunnel::{OUTER_TTL, Outer, TunnelKind};
+use packet::tunnel::{Outer, TunnelKind};
 use tables::counters::VerdictCounter;
 use tables::flow::{GatewayLeg, Missed, NO_TUNNEL};
+use tables::outer;
 use tables::reason::DropReason;
 use tables::record::{Mode, TUNNEL_CROSS, TUNNEL_REPLY_TOO_BIG, Tunnel};
 use tables::set::TableSet;
@@ -48,7 +49,7 @@ fn to_front(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     if !work.crossed {
         may_leave(work, tunnel)?;
         take_off(ctx, work)?;
-        if work.crosses() {
+        if work.path.crosses() {
             work.home = true;
             return Ok(CROSS);
         }
@@ -75,10 +76,10 @@ fn to_front(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
 fn may_leave(work: &mut Work, tunnel: Option<&Tunnel>) -> Result<(), u32> {
     let (limit, told) = match tunnel {
         Some(tunnel) => (tunnel.inner_mtu, tunnel.flags & TUNNEL_REPLY_TOO_BIG != 0),
-        None if work.crosses() => (part_mtu_of(work.answer.gateway.arm.into()) as u16, true),
+        None if work.path.crosses() => (part_mtu_of(work.answer.gateway.arm.into()) as u16, true),
         None => return Ok(()),
     };
-    let (len, mtu) = if work.crosses() {
+    let (len, mtu) = if work.path.crosses() {
         (translated_len(work), translate::sender_mtu(&work.inner, limit))
     } else {
         (u32::from(work.inner.end - work.inner.at), limit)
@@ -167,30 +168,5 @@ pub fn gateway_outer<'a>(
 ) -> Outer<'a> {
     let crosses = inspected && tunnel.flags & TUNNEL_CROSS != 0;
     let peer = if crosses { set.tunnel(tunnel.peer) } else { None };
-    let (dport, vni) = match peer {
-        Some(peer) => (peer.port, peer.vni),
-        None => (leg.local_port, leg.vni),
-    };
-    let inner_eth = match (kind, peer.is_some()) {
-        (TunnelKind::Vxlan, true) => Some(Macs::new(leg.inner_dst, leg.inner_src)),
-        (TunnelKind::Vxlan, false) => Some(Macs::new(leg.inner_src, leg.inner_dst)),
-        _ => None,
-    };
-    Outer {
-        kind,
-        macs: Macs::new(leg.gateway_mac, own),
-        vlan: leg.vlan,
-        src: leg.local,
-        dst: leg.node,
-        sport: leg.node_port,
-        dport,
-        vni,
-        options,
-        inner_v6: inner.v6,
-        inner_eth,
-        tos: inner.tos,
-        ttl: OUTER_TTL,
-        df: false,
-        checksum: false,
-    }
+    outer::to_gateway(kind, leg, own, options, inner, peer)
 }

@@ -37,7 +37,7 @@ pub fn leg(ctx: XdpContext) -> u32 {
 #[inline(always)]
 pub fn towards_backend(work: &mut Work) -> u32 {
     if work.path.mode == Mode::Nat as u8 {
-        return if work.crosses() { CROSS } else { NAT };
+        return if work.path.crosses() { CROSS } else { NAT };
     }
     work.verdict = VerdictCounter::Tunnel;
     ENCAP

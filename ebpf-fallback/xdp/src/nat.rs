@@ -12,8 +12,7 @@ use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
 use aya_ebpf::programs::XdpContext;
 use packet::ethernet::Macs;
-use packet::ip::{Ip, L4};
-use packet::rewrite::{self, Rewrite};
+use packet::rewrite;
 use tables::counters::VerdictCounter;
 use tables::flow::{Missed, PATH_REDIRECT};
 use tables::reason::DropReason;
@@ -68,23 +67,8 @@ fn forwards(ctx: *mut xdp_md, work: &mut Work) -> Result<(), u32> {
 /// What a packet from the client's side becomes, and what it quotes.
 #[inline(always)]
 pub fn outward(work: &mut Work) {
-    let path = &work.path;
-    let to_backend = Rewrite { src: *path.nat_addr(), dst: path.backend_addr, ..Rewrite::none() };
-    if work.quotes {
-        // It tells of trouble with an answer: for the backend it is an answer to us.
-        let sport = if is_echo(&work.quoted) { path.nat_port } else { path.backend_port };
-        let (src, dst, dport) = (path.backend_addr, *path.nat_addr(), path.nat_port);
-        work.quote = Rewrite { src, sport, dst, dport };
-        work.to = to_backend;
-    } else {
-        let dport = if is_echo(&work.inner) { path.nat_port } else { path.backend_port };
-        work.to = Rewrite { sport: path.nat_port, dport, ..to_backend };
-    }
-}
-
-#[inline(always)]
-fn is_echo(ip: &Ip) -> bool {
-    matches!(ip.kind, L4::IcmpEcho { .. })
+    let quoted = if work.quotes { Some(&work.quoted) } else { None };
+    (work.to, work.quote) = work.path.outward(&work.inner, quoted);
 }
 
 /// Rewrites what a backend answers to what the client expects.
@@ -110,17 +94,10 @@ pub extern "C" fn part_ends() -> u32 {
         Err(Missed::Gone) => return work.drop(DropReason::NoFlow),
         Err(Missed::Busy) => return work.drop(DropReason::FlowContended),
     };
-    let (client, service) = (ends.initiator, ends.target);
-    if !work.quotes {
-        work.to = Rewrite { src: service.0, sport: service.1, dst: client.0, dport: client.1 };
-        return OPEN;
-    }
     // From the backend itself it must seem to come from the service; a router stays itself, but
     // has no address in the other family.
-    let from_backend = work.inner.src == work.path.backend_addr || work.crosses();
-    let src = if from_backend { service.0 } else { work.inner.src };
-    work.to = Rewrite { src, dst: client.0, ..Rewrite::none() };
-    work.quote = Rewrite { src: client.0, sport: client.1, dst: service.0, dport: service.1 };
+    let router = work.inner.src != work.path.backend_addr && !work.path.crosses();
+    (work.to, work.quote) = ends.homeward(work.quotes, router.then_some(work.inner.src));
     OPEN
 }
 

@@ -13,7 +13,7 @@ use packet::origin::{Origin, without_origin};
 use tables::counters::Counter;
 use tables::flow::Forward;
 use tables::reason::DropReason;
-use tables::record::{Mode, NONE, TUNNEL_BACKEND, TunnelKind};
+use tables::record::{NONE, TUNNEL_BACKEND, TunnelKind};
 use tables::region::Region;
 use tables::return_leg::{ReturnLegs, is_of_itself};
 
@@ -166,14 +166,7 @@ extern "C" fn part_selected(to_frontend: u32) -> u32 {
     let from = work.outer.src;
     let Some(backend) = set.selected(service, ends, work.hash, &from) else { return FINISH };
     work.backend = backend;
-    work.path = Forward {
-        backend_addr: from,
-        service: work.service,
-        backend,
-        mode: Mode::Tunnel as u8,
-        proto: work.inner.proto,
-        ..Forward::default()
-    };
+    work.path = Forward::of_answer(&work.inner, work.service, backend, &from);
     OPEN
 }
 

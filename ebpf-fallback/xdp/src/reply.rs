@@ -12,12 +12,10 @@ use crate::work::{Arrival, Reply, Work, work};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
 use aya_ebpf::programs::XdpContext;
-use packet::checksum;
 use packet::ethernet;
 use packet::icmp::{self, Trouble};
-use packet::ip::UDP;
 use packet::reset;
-use packet::tunnel::return_in_place;
+use packet::tunnel::{relength, return_in_place};
 use packet::window::{Short, Window};
 use tables::counters::{Counter, VerdictCounter};
 use tables::error_limit::{Sending, network_key};
@@ -63,7 +61,7 @@ fn reset(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
         return Err(work.drop(DropReason::TooShort));
     }
     let w = &mut window(ctx);
-    if relength(w, work).is_err() || send_back(w, work).is_err() {
+    if ends_here(w, work).is_err() || send_back(w, work).is_err() {
         return Err(work.drop(DropReason::TooShort));
     }
     Ok(work.out(VerdictCounter::Reply, work.arm))
@@ -158,7 +156,7 @@ extern "C" fn part_error(ctx: *mut xdp_md) -> u32 {
     };
     let quote = sum_from(w, at + header, MOST_OF_ERROR / 32);
     let written = icmp::write_error_around(w, at, &work.inner, trouble, quote);
-    if written.is_err() || relength(w, work).is_err() {
+    if written.is_err() || ends_here(w, work).is_err() {
         return work.drop(work.reason);
     }
     OPEN
@@ -166,27 +164,16 @@ extern "C" fn part_error(ctx: *mut xdp_md) -> u32 {
 
 /// Makes the outer headers say that the packet ends where the frame does.
 #[inline(always)]
-fn relength(w: &mut Window<'_>, work: &Work) -> Result<(), Short> {
+fn ends_here(w: &mut Window<'_>, work: &Work) -> Result<(), Short> {
     if work.arrival == Arrival::Plain {
         return Ok(());
     }
-    let (outer, end) = (&work.outer, w.len());
-    let at = usize::from(outer.at);
-    let field = if outer.v6 { at + 4 } else { at + 2 };
-    let counted_from = if outer.v6 { at + 40 } else { at };
-    let (old, new): (u16, u16) = (w.load(field)?, ((end - counted_from) as u16).to_be());
-    w.store(field, new)?;
-    if !outer.v6 {
-        let sum: u16 = w.load(at + 10)?;
-        w.store(at + 10, checksum::update16(sum, old, new))?;
+    let end = w.len();
+    match relength(w, &work.outer, end)? {
+        // A sum over all of it is more than the verifier follows, and none is as right.
+        Some(udp) => w.store(udp + 6, 0_u16),
+        None => Ok(()),
     }
-    if outer.proto != UDP {
-        return Ok(());
-    }
-    let udp = usize::from(outer.l4);
-    w.set_be16(udp + 4, (end - udp) as u16)?;
-    // A sum over all of it is more than the verifier follows, and none is as right.
-    w.store(udp + 6, 0_u16)
 }
 
 /// Turns the frame around, whatever it is in.

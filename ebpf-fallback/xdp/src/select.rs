@@ -246,7 +246,7 @@ fn for_nobody(work: &mut Work) -> u32 {
     }
     let own = part_own();
     // A probe's answer comes plain from a backend that answers its clients directly.
-    if own & LOCAL != 0 || part_probes() != 0 || is_link_local(&work.inner.dst) {
+    if own & LOCAL != 0 || part_probes() != 0 || work.inner.dst.is_link_local() {
         return punt(work);
     }
     if own & SOURCES != 0 {
@@ -283,11 +283,4 @@ fn punt(work: &mut Work) -> u32 {
     work.to_prober = part_probes() != 0;
     work.verdict = VerdictCounter::Punt;
     ENCAP
-}
-
-/// fe80::/10, which ND and routing protocols use on every link.
-#[inline(always)]
-fn is_link_local(addr: &Addr) -> bool {
-    let [first, second, ..] = addr.words[0].to_ne_bytes();
-    first == 0xfe && second & 0xc0 == 0x80
 }

@@ -14,10 +14,8 @@ use aya_ebpf::macros::xdp;
 use aya_ebpf::programs::XdpContext;
 use core::hint::black_box;
 use packet::addr::Addr;
-use packet::flow::{FlowKey, SCOPE_PLAIN};
 use packet::ip::L4;
-use packet::translate;
-use tables::flow::{Forward, NatOrDigest, PATH_CROSSES, PATH_ONE_WAY, PATH_REDIRECT, PORTS};
+use tables::flow::{Forward, PATH_ONE_WAY, PORTS};
 use tables::nat_port::other_proto;
 use tables::reason::DropReason;
 use tables::record::{Mode, NAT_ADDRS, NONE};
@@ -44,15 +42,7 @@ fn begin(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     let Some(backend) = set.backend(work.backend) else {
         return Err(work.drop(DropReason::NoBackend));
     };
-    work.path = Forward {
-        backend_addr: backend.addr,
-        backend_port: if backend.port == 0 { work.inner.dport } else { backend.port },
-        service: work.service,
-        backend: work.backend,
-        incarnation: backend.incarnation,
-        proto: work.inner.proto,
-        ..Forward::default()
-    };
+    work.path = Forward::to_backend(&work.inner, work.service, work.backend, backend);
     if work.quotes {
         // An error begins no flow: see `select`.
         work.path.mode = Mode::Tunnel as u8;
@@ -102,22 +92,9 @@ fn begin_redirect(ctx: *mut xdp_md, work: &mut Work, proxy: u16) -> Result<u32, 
     if part_local(u32::from(work.arm & 1) << 1 | u32::from(work.inner.v6)) != OPEN {
         return Err(work.drop(DropReason::NatNoAddress));
     }
-    let (client, port, proto) = (work.inner.src, work.inner.sport, work.inner.proto);
-    work.path = Forward {
-        nat_or_digest: NatOrDigest::nat(client),
-        backend_addr: work.local,
-        nat_port: port,
-        backend_port: proxy,
-        service: work.service,
-        backend: NONE,
-        mode: Mode::Nat as u8,
-        flags: PATH_REDIRECT,
-        proto,
-        ..Forward::default()
-    };
+    work.path = Forward::to_proxy(&work.inner, work.service, &work.local, proxy);
     came_from(ctx, work)?;
-    let ours = work.local;
-    (work.back, work.back_side) = FlowKey::new(SCOPE_PLAIN, proto, client, port, ours, proxy);
+    (work.back, work.back_side) = work.path.key_behind(&work.inner);
     work.prefetch_back_entry();
     work.has_back = true;
     Ok(INSERT)
@@ -126,13 +103,8 @@ fn begin_redirect(ctx: *mut xdp_md, work: &mut Work, proxy: u16) -> Result<u32, 
 /// Begins a translated flow.
 #[inline(always)]
 fn begin_nat(work: &mut Work) -> Result<u32, u32> {
-    match work.inner.kind {
-        L4::Tcp { .. } | L4::Udp | L4::IcmpEcho { request: true } => {}
-        _ => return Err(work.drop(DropReason::NatProtocol)),
-    }
-    work.path.mode = Mode::Nat as u8;
-    if work.path.backend_addr.is_v4() == work.inner.v6 {
-        work.path.flags = PATH_CROSSES;
+    if !work.path.translates(&work.inner) {
+        return Err(work.drop(DropReason::NatProtocol));
     }
     work.reason = DropReason::NatNoAddress;
     (work.nat_at, work.nat_nth, work.took_port) = (0, 0, false);
@@ -174,13 +146,8 @@ fn next_port(work: &mut Work) -> u32 {
 #[inline(never)]
 extern "C" fn part_nat_back(port: u32) -> u32 {
     let Some(work) = work() else { return FINISH };
-    let port = port as u16;
-    work.path.nat_port = port;
-    let echo = matches!(work.inner.kind, L4::IcmpEcho { .. });
-    let backend_port = if echo { port } else { work.path.backend_port };
-    let (nat, to) = (*work.path.nat_addr(), work.path.backend_addr);
-    let proto = if work.crosses() { translate::proto(&work.inner) } else { work.inner.proto };
-    (work.back, work.back_side) = FlowKey::new(SCOPE_PLAIN, proto, nat, port, to, backend_port);
+    work.path.nat_port = port as u16;
+    (work.back, work.back_side) = work.path.key_behind(&work.inner);
     work.prefetch_back_entry();
     work.has_back = true;
     OPEN
@@ -247,7 +214,7 @@ extern "C" fn part_evicted_port() -> u32 {
         if port == 0 {
             break;
         }
-        let proto = if work.crosses() { translate::proto(&work.inner) } else { work.inner.proto };
+        let proto = work.path.proto_behind(&work.inner);
         let held = part_holder(port.into(), proto.into()) == OPEN
             || part_holder(port.into(), other_proto(proto).into()) == OPEN;
         if held && part_evict() == OPEN && nat_ports().take_port(work.nat_map, port) {
@@ -273,10 +240,7 @@ extern "C" fn part_oldest() -> u32 {
 extern "C" fn part_holder(port: u32, proto: u32) -> u32 {
     let Some(work) = work() else { return FINISH };
     let (port, proto) = (port as u16, proto as u8);
-    let echo = matches!(work.inner.kind, L4::IcmpEcho { .. });
-    let backend_port = if echo { port } else { work.path.backend_port };
-    let (nat, to) = (*work.path.nat_addr(), work.path.backend_addr);
-    let (key, _) = FlowKey::new(SCOPE_PLAIN, proto, nat, port, to, backend_port);
+    let (key, _) = work.path.key_from(&work.inner, proto, work.path.nat_addr(), port);
     let flows = flows();
     let Some(hit) = flows.find(flows.hash(&key), &key) else { return FINISH };
     work.hit = hit;

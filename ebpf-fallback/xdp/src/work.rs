@@ -10,25 +10,13 @@ use packet::ip::{Fragment, Ip};
 use packet::rewrite::Rewrite;
 use packet::translate::Front;
 use tables::counters::VerdictCounter;
-use tables::flow::{Answer, Forward, GatewayLeg, Hit, PATH_CROSSES, Usual};
+use tables::flow::{Answer, Forward, GatewayLeg, Hit, Usual};
 use tables::reason::DropReason;
 use tables::record::{Mode, NONE};
 use tables::region::Region;
 use tables::set::TableSet;
 
-/// How a packet reached us, as in the fastpath.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Arrival {
-    /// Not in a tunnel of ours.
-    Plain,
-    /// In a gateway's tunnel.
-    Gateway,
-    /// In the tunnel of a backend.
-    Backend,
-    /// From this machine's kernel, by the device for its probes.
-    Kernel,
-}
+pub use tables::outer::Arrival;
 
 /// What Weir answers by itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -257,12 +245,6 @@ impl Work {
     #[inline(always)]
     pub fn uses_direct_return(&self, mode: u8) -> bool {
         mode == Mode::Dsr as u8 && self.arrival == Arrival::Plain
-    }
-
-    /// Whether the backend of its flow is of the other family.
-    #[inline(always)]
-    pub fn crosses(&self) -> bool {
-        self.path.flags & PATH_CROSSES != 0
     }
 
     /// Whether it is the first piece of a datagram.

@@ -113,7 +113,7 @@ proptest! {
         let word = |b: &[u8], at: usize| u32::from_ne_bytes(b[at..at + 4].try_into().unwrap());
         let mut changed = bytes.clone();
         changed[at * 4..at * 4 + 4].copy_from_slice(&value.to_ne_bytes());
-        let quick = update32(sum.to_be(), word(&bytes, at * 4), value);
+        let quick = update(sum.to_be(), change32(word(&bytes, at * 4), value));
         prop_assert_eq!(quick.to_be(), by_the_letter(&changed));
         let half = u16::from_ne_bytes([changed[38], changed[39]]);
         changed[38..40].copy_from_slice(&short.to_ne_bytes());
@@ -124,9 +124,9 @@ proptest! {
     fn incremental_addresses_are_whole(old in any::<[u8; 16]>(), new in any::<[u8; 16]>()) {
         let whole = |a: &[u8]| by_the_letter(&[&[1, 2], a].concat()).to_be();
         let (o, n) = (Addr::from_octets(old), Addr::from_octets(new));
-        prop_assert_eq!(update_addr(whole(&old), &o, &n, true), whole(&new));
-        let quick = update_addr(whole(&old[12..]), &o, &n, false);
-        prop_assert_eq!(quick, whole(&new[12..]));
+        let quick = |old: &[u8], v6| update(whole(old), change_addr(&o, &n, v6));
+        prop_assert_eq!(quick(&old, true), whole(&new));
+        prop_assert_eq!(quick(&old[12..], false), whole(&new[12..]));
     }
 
     #[test]

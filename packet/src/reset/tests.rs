@@ -3,6 +3,7 @@
 use super::*;
 use crate::checksum::{ipv4_header_ok, l4_full};
 use crate::ethernet::{IPV4, IPV6};
+use crate::icmp::OUR_TTL;
 use crate::tests::{packet, samples};
 use std::vec::Vec;
 

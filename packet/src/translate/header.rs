@@ -2,7 +2,7 @@
 
 use super::untranslatable::Untranslatable;
 use crate::addr::Addr;
-use crate::checksum::{fold, words};
+use crate::checksum::{ipv4_words, words};
 use crate::ip::{Fragment, ICMP, ICMPV6, Ip};
 use crate::ipv6::{self, DESTINATION, EXTENSIONS, FRAGMENT, HOP_BY_HOP, ROUTING};
 use crate::rewrite::Rewrite;
@@ -81,14 +81,9 @@ impl Header {
 
     /// Bytes of it: 20, 40, or 48 with a fragment header.
     #[inline(always)]
+    #[expect(clippy::len_without_is_empty, reason = "a header is no collection")]
     pub const fn len(&self) -> u16 {
         len(self.v6, self.fragment)
-    }
-
-    /// Never.
-    #[inline(always)]
-    pub const fn is_empty(&self) -> bool {
-        false
     }
 
     /// Writes it at `at`.
@@ -126,16 +121,8 @@ impl Header {
     fn four(&self) -> [u32; 5] {
         let place = self.part >> 3 | (self.part & 1) << 13 | u16::from(self.df) << 14;
         let len = u32::from(self.carries) + 20;
-        let mut h = [
-            (0x4500_0000 | u32::from(self.tos) << 16 | len).to_be(),
-            (self.id << 16 | u32::from(place)).to_be(),
-            u32::from_ne_bytes([self.ttl, self.proto, 0, 0]),
-            self.src.words[3],
-            self.dst.words[3],
-        ];
-        let [c0, c1] = (!fold(words(&h))).to_ne_bytes();
-        h[2] = u32::from_ne_bytes([self.ttl, self.proto, c0, c1]);
-        h
+        let second = self.id << 16 | u32::from(place);
+        ipv4_words(self.tos, len, second, (self.ttl, self.proto), &self.src, &self.dst)
     }
 
     #[inline(always)]

@@ -30,7 +30,7 @@ fn outer(kind: TunnelKind, v6: bool, inner: &[u8]) -> Outer<'static> {
         options: &[],
         inner_v6: inner[0] >> 4 == 6,
         inner_eth: None,
-        tos: ecn_encap(0xb8),
+        tos: 0xb8,
         ttl: 64,
         df: true,
         checksum: false,

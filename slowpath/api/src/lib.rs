@@ -56,6 +56,7 @@ pub use problem::Problem;
 pub use query::Nothing;
 pub use sources::watch_leases;
 pub use wait::{About, Outcome, Wait};
+pub use watch::Lines;
 
 /// The routes of its documents alone, for those who ask without `/v1`.
 pub fn documents(api: &Api) -> Router {

@@ -177,7 +177,8 @@ impl Watched {
     }
 }
 
-struct Lines(mpsc::Receiver<String>);
+/// A body of lines, as they come.
+pub struct Lines(pub mpsc::Receiver<String>);
 
 impl Stream for Lines {
     type Item = io::Result<String>;

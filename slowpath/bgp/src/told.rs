@@ -179,15 +179,6 @@ impl Peer {
             .map(|(prefix, attributes)| route(prefix, attributes))
             .collect()
     }
-
-    /// Routes that the peer should have, of `family`, whether it is up or not.
-    pub fn available(&self, family: Family) -> Vec<RouteTold> {
-        let routes = self.desired().routes.iter();
-        routes
-            .filter(|(prefix, _)| Family::of_prefix(prefix) == family)
-            .map(|(prefix, attributes)| route(prefix, attributes))
-            .collect()
-    }
 }
 
 fn route(prefix: &IpNet, attributes: &Attributes) -> RouteTold {

@@ -108,37 +108,12 @@ fn chosen(row: Row, columns: &[&str]) -> Row {
 }
 
 pub(super) fn table(rows: &[Row], columns: &[&'static str]) -> draw::Table {
-    let mut table = draw::Table::new(&columns.iter().map(|c| head(c)).collect::<Vec<_>>());
+    let heads: Vec<String> = columns.iter().map(|column| column.to_uppercase()).collect();
+    let mut table = draw::Table::new(&heads);
     for row in rows {
         table.row(columns.iter().map(|column| text(column, row.get(*column))).collect());
     }
     table
-}
-
-/// A column's name as the head of a text table.
-fn head(column: &'static str) -> &'static str {
-    match column {
-        "address" => "ADDRESS",
-        "backends" => "BACKENDS",
-        "error" => "ERROR",
-        "flags" => "FLAGS",
-        "instances" => "INSTANCES",
-        "level" => "LEVEL",
-        "message" => "MESSAGE",
-        "name" => "NAME",
-        "nodeName" => "NODENAME",
-        "portName" => "PORTNAME",
-        "portNames" => "PORTNAMES",
-        "redirectTo" => "REDIRECTTO",
-        "serviceName" => "SERVICENAME",
-        "shadows" => "SHADOWS",
-        "since" => "SINCE",
-        "source" => "SOURCE",
-        "status" => "STATUS",
-        "trafficPolicy" => "TRAFFICPOLICY",
-        "type" => "TYPE",
-        other => other,
-    }
 }
 
 fn text(column: &str, value: Option<&Value>) -> String {

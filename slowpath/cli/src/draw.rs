@@ -2,14 +2,14 @@
 
 /// A text table being filled.
 pub struct Table {
-    head: Vec<&'static str>,
+    head: Vec<String>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
     /// With these column heads; a head that begins with `>` aligns its column to the right.
-    pub fn new(head: &[&'static str]) -> Table {
-        Table { head: head.to_vec(), rows: Vec::new() }
+    pub fn new<S: ToString>(head: &[S]) -> Table {
+        Table { head: head.iter().map(S::to_string).collect(), rows: Vec::new() }
     }
 
     /// Adds a row; missing cells stay empty.

@@ -3,14 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 
 use packet::ethernet;
-use packet::ip::Ip;
+use packet::ip::{ICMP, ICMPV6, Ip, TCP, UDP};
 use packet::rewrite::SYN;
 use packet::window::Window;
-
-const ICMP: u8 = 1;
-const TCP: u8 = 6;
-const UDP: u8 = 17;
-const ICMPV6: u8 = 58;
 
 /// Where the packet begins that a tuple stands for: behind an Ethernet header.
 const AT: u16 = 14;

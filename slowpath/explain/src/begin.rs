@@ -4,13 +4,12 @@
 use packet::flow::{FlowKey, SCOPE_PLAIN};
 use packet::ip::{Fragment, Ip, L4};
 use tables::affinity::{Affinities, Client};
-use tables::flow::{Forward, Hit, NatOrDigest, PATH_CROSSES, PATH_ONE_WAY, PATH_REDIRECT};
+use tables::flow::{Forward, Hit, PATH_ONE_WAY};
 use tables::nat_port::NatPorts;
 use tables::reason::DropReason;
 use tables::record::{Backend, Mode, NONE, Service, TunnelKind};
 use tables::set::QuotedService;
 
-use super::choose::listed;
 use super::{Arrival, Step, Verdict, Walk, drop_for};
 use state::words::service_of;
 
@@ -109,15 +108,8 @@ impl Walk<'_> {
 
     /// The path to a backend, of no mode yet.
     fn path_to(&self, backend: &Backend) -> Forward {
-        Forward {
-            backend_addr: backend.addr,
-            backend_port: if backend.port == 0 { self.inner.dport } else { backend.port },
-            service: self.service.unwrap_or(NONE),
-            backend: self.backend.unwrap_or(NONE),
-            incarnation: backend.incarnation,
-            proto: self.inner.proto,
-            ..Forward::default()
-        }
+        let (service, id) = (self.service.unwrap_or(NONE), self.backend.unwrap_or(NONE));
+        Forward::to_backend(&self.inner, service, id, backend)
     }
 
     /// Drops a packet from a martian source or a frontend's address, as the stage `select` does.
@@ -236,19 +228,14 @@ impl Walk<'_> {
 
     /// A translated flow would begin: a port of ours towards the backend.
     fn begin_nat(&mut self, backend: &Backend) -> Step<Verdict> {
-        match self.inner.kind {
-            L4::Tcp { .. } | L4::Udp | L4::IcmpEcho { request: true } => {}
-            _ => return drop_for(DropReason::NatProtocol),
-        }
-        self.path.mode = Mode::Nat as u8;
-        if backend.addr.is_v4() == self.inner.v6 {
-            self.path.flags = PATH_CROSSES;
+        if !self.path.translates(&self.inner) {
+            return drop_for(DropReason::NatProtocol);
         }
         let settings = self.set.settings();
         let range = u32::from(settings.nat_port_last)
             .saturating_sub(u32::from(settings.nat_port_first))
             + 1;
-        let family = listed(&settings.nat).filter(|addr| addr.is_v4() == backend.addr.is_v4());
+        let family = settings.nat_addresses().filter(|addr| addr.is_v4() == backend.addr.is_v4());
         let mut reason = DropReason::NatNoAddress;
         for (i, ours) in family.enumerate().take_while(|_| backend.nat_ports != NONE) {
             reason = DropReason::NatPortsExhausted;
@@ -277,13 +264,14 @@ impl Walk<'_> {
         if !matches!(ip.kind, L4::Tcp { .. } | L4::Udp) {
             return drop_for(DropReason::NatProtocol);
         }
-        let Some(ours) = self.local_on(self.arm, &ip.dst) else {
+        let Some(ours) = self.set.settings().local_on(self.arm, &ip.dst) else {
             return drop_for(DropReason::NatNoAddress);
         };
         if let Some(adopted) = self.adopt() {
             return adopted;
         }
-        let (back, _) = FlowKey::new(SCOPE_PLAIN, ip.proto, ip.src, ip.sport, ours, port);
+        let path = Forward::to_proxy(&ip, self.service.unwrap_or(NONE), ours, port);
+        let (back, _) = path.key_behind(&ip);
         if self.key != Some(back) && self.holder(&back).is_some() {
             self.because("another endpoint's client with the same address and port is there");
             return drop_for(DropReason::FlowAmbiguous);
@@ -291,18 +279,7 @@ impl Walk<'_> {
         if self.is_full() {
             return drop_for(DropReason::FlowTableFull);
         }
-        self.path = Forward {
-            nat_or_digest: NatOrDigest::nat(ip.src),
-            nat_port: ip.sport,
-            backend_addr: ours,
-            backend_port: port,
-            service: self.service.unwrap_or(NONE),
-            backend: NONE,
-            mode: Mode::Nat as u8,
-            flags: PATH_REDIRECT,
-            proto: ip.proto,
-            ..Forward::default()
-        };
+        self.path = path;
         self.because("it begins a flow to the proxy, which sees the client's own address");
         Step::Continue(Verdict::Redirect)
     }

@@ -1,15 +1,15 @@
 //! The way out: what the journey's `encap` does, on bytes that nobody sends.
 
-use packet::addr::Addr;
 use packet::ethernet::Macs;
 use packet::flow::FlowKey;
 use packet::geneve;
 use packet::icmp;
 use packet::rewrite::{self, Congestion};
-use packet::tunnel::{OUTER_TTL, Outer, TunnelKind, outer_len};
+use packet::tunnel::{TunnelKind, outer_len};
 use packet::window::Window;
 use tables::flow::{Answer, Missed, NO_TUNNEL};
 use tables::next_hop::NextHop;
+use tables::outer;
 use tables::reason::DropReason;
 use tables::record::{Mode, SERVICE_REPLY_TOO_BIG, Service, TUNNEL_REPLY_TOO_BIG, Tunnel};
 use tables::return_leg::ReturnLegs;
@@ -85,13 +85,7 @@ impl Walk<'_> {
             self.because(format!("the MAC address of {to} is not known yet; it is asked for"));
             return drop_for(DropReason::NoNeighbour);
         }
-        let link = if hop.mtu == 0 { u16::MAX } else { hop.mtu };
-        let learned = self.region.path_mtu(backend.next_hop);
-        let learned = learned.map_or(0, |mtu| mtu.load(std::sync::atomic::Ordering::Relaxed));
-        let mtu = match learned {
-            0 => link,
-            learned => link.min(learned.min(u32::from(u16::MAX)) as u16),
-        };
+        let mtu = hop.path_mtu(self.region.path_mtu(backend.next_hop));
         Step::Continue(NextHop { mtu, ..hop })
     }
 
@@ -124,7 +118,7 @@ impl Walk<'_> {
 
     fn nat(&mut self, window: &mut Window<'_>) -> Step {
         let hop = self.next_hop()?;
-        match self.crosses() {
+        match self.path.crosses() {
             true => self.translated_fits(hop.mtu)?,
             false => self.fits(hop.mtu)?,
         }
@@ -164,7 +158,7 @@ impl Walk<'_> {
     fn by_tunnel(&mut self, window: &mut Window<'_>, service: &Service) -> Step {
         let hop = self.next_hop()?;
         let to = self.path.backend_addr;
-        let Some(src) = self.local_on(hop.arm, &to) else {
+        let Some(src) = self.set.settings().local_on(hop.arm, &to).copied() else {
             self.because("there is no address of ours of its family on that arm");
             return drop_for(DropReason::NoRoute);
         };
@@ -178,24 +172,9 @@ impl Walk<'_> {
             _ => None,
         };
         let options = [0; geneve::OWN_OPTIONS];
-        let macs = Macs::new(hop.mac, hop.src_mac);
-        let outer = Outer {
-            kind,
-            macs,
-            vlan: 0,
-            src: drawn.unwrap_or(src),
-            dst: to,
-            sport: 0,
-            dport: service.tunnel_port,
-            vni: service.vni,
-            options: if kind == TunnelKind::Geneve { &options } else { &[] },
-            inner_v6: self.inner.v6,
-            inner_eth: (kind == TunnelKind::Vxlan).then_some(macs),
-            tos: self.inner.tos,
-            ttl: OUTER_TTL,
-            df: false,
-            checksum: false,
-        };
+        let (wire, macs) = (kind, Macs::new(hop.mac, hop.src_mac));
+        let ends = (drawn.unwrap_or(src), to);
+        let outer = outer::to_backend(wire, service, &macs, ends, 0, &options, &self.inner);
         self.name_tunnel(&outer, kind);
         self.fits(hop.mtu.saturating_sub((outer_len(&outer) - ETHERNET) as u16))?;
         self.take_off(window)
@@ -259,13 +238,13 @@ impl Walk<'_> {
     fn may_leave(&mut self, tunnel: Option<&Tunnel>, arm: u8) -> Step {
         let (limit, told) = match tunnel {
             Some(tunnel) => (tunnel.inner_mtu, tunnel.flags & TUNNEL_REPLY_TOO_BIG != 0),
-            None if self.crosses() => (self.mtu_of(arm), true),
+            None if self.path.crosses() => (self.set.settings().mtu_of(arm), true),
             None => return Step::Continue(()),
         };
         if limit == 0 {
             return Step::Continue(());
         }
-        let fits = match self.crosses() {
+        let fits = match self.path.crosses() {
             true => self.translated_fits(limit),
             false => self.fits(limit),
         };
@@ -273,20 +252,5 @@ impl Walk<'_> {
             Step::Break(_) if !(told && self.tells_too_big()) => drop_for(DropReason::TooBig),
             fits => fits,
         }
-    }
-
-    /// Our address on an arm, of the family of `like`.
-    pub(super) fn local_on(&self, arm: u8, like: &Addr) -> Option<Addr> {
-        let locals = self.set.settings().locals.iter();
-        let ours = locals
-            .take_while(|local| local.addr != Addr::UNSPECIFIED)
-            .find(|local| local.arm & 1 == arm & 1 && local.addr.is_v4() == like.is_v4());
-        ours.map(|local| local.addr)
-    }
-
-    /// The largest packet that an arm's port takes; 0 when that is not known.
-    fn mtu_of(&self, arm: u8) -> u16 {
-        let mut locals = self.set.settings().locals.iter();
-        locals.find(|local| local.arm == arm).map_or(0, |local| local.mtu)
     }
 }

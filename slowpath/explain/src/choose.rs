@@ -5,20 +5,10 @@ use packet::ip::{Fragment, L4};
 use packet::origin::Origin;
 use tables::flow::Forward;
 use tables::reason::DropReason;
-use tables::record::{Local, Mode, NoService};
+use tables::record::NoService;
 use tables::return_leg::is_of_itself;
 
 use super::{Arrival, Reply, Step, Verdict, Walk, drop_for};
-
-/// The addresses that are set; an unspecified one ends the list.
-pub(super) fn listed(locals: &[Local]) -> impl Iterator<Item = &Addr> {
-    locals.iter().map(|local| &local.addr).take_while(|addr| **addr != Addr::UNSPECIFIED)
-}
-
-/// fe80::/10, which ND and routing protocols use on every link.
-fn is_link_local(addr: &Addr) -> bool {
-    addr.octets()[0] == 0xfe && addr.octets()[1] & 0xc0 == 0x80
-}
 
 impl Walk<'_> {
     /// Decides for a packet of no known flow.
@@ -66,14 +56,7 @@ impl Walk<'_> {
             return drop_for(self.unknown());
         };
         (self.service, self.backend) = (Some(service), Some(backend));
-        self.path = Forward {
-            backend_addr: from,
-            service,
-            backend,
-            mode: Mode::Tunnel as u8,
-            proto: self.inner.proto,
-            ..Forward::default()
-        };
+        self.path = Forward::of_answer(&self.inner, service, backend, &from);
         self.untracked = Some(origin);
         self.because("its backend is the one that selection gives its flow");
         Step::Continue(Verdict::Answer)
@@ -92,7 +75,7 @@ impl Walk<'_> {
     fn later_fragment(&mut self) -> Step<Verdict> {
         let dst = self.inner.dst;
         let settings = self.set.settings();
-        let nat = self.is_source(&dst) && !listed(&settings.locals).any(|addr| *addr == dst);
+        let nat = settings.is_source(&dst) && !settings.is_local(&dst);
         let ours = self.set.address_marked(self.scope_key, &dst)
             || (self.arrival == Arrival::Plain && nat);
         if ours {
@@ -100,12 +83,6 @@ impl Walk<'_> {
             return drop_for(DropReason::FragmentBeforeFirst);
         }
         self.for_nobody()
-    }
-
-    /// Whether an address is ours as a source alone: NAT's, and what IP in IP is sent from.
-    fn is_source(&self, addr: &Addr) -> bool {
-        let settings = self.set.settings();
-        listed(&settings.nat).any(|nat| nat == addr) || settings.is_ipip_source(addr)
     }
 
     /// What no service claims.
@@ -134,11 +111,11 @@ impl Walk<'_> {
             self.because("it answers a health probe of this machine, past the tunnel");
             return Step::Continue(Verdict::Punt);
         }
-        if listed(&settings.locals).any(|addr| *addr == dst) || is_link_local(&dst) {
+        if settings.is_local(&dst) || dst.is_link_local() {
             self.because("it is to an address of this machine");
             return Step::Continue(Verdict::Punt);
         }
-        if self.is_source(&dst) {
+        if settings.is_source(&dst) {
             self.because("it is to an address that packets are sent from, and of no flow");
             return drop_for(self.unknown());
         }

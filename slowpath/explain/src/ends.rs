@@ -1,54 +1,25 @@
 //! Ends of a packet rewritten, and the packet translated where its backend is of the other family:
 //! what the journey's `nat` and `cross` do, on bytes that nobody sends.
 
-use packet::ip::{Ip, L4};
 use packet::rewrite::{self, Rewrite};
 use packet::translate::{self, Untranslatable};
 use packet::window::Window;
-use tables::flow::{Ends, PATH_CROSSES};
+use tables::flow::Ends;
 use tables::reason::DropReason;
 
 use super::{Reply, Step, Verdict, Walk, drop_for};
 
-fn is_echo(ip: &Ip) -> bool {
-    matches!(ip.kind, L4::IcmpEcho { .. })
-}
-
 impl Walk<'_> {
-    /// Whether the flow's backend is of the other family.
-    pub(super) fn crosses(&self) -> bool {
-        self.path.flags & PATH_CROSSES != 0
-    }
-
     /// What a packet from the client's side becomes, and what it quotes.
     pub(super) fn outward(&self) -> (Rewrite, Rewrite) {
-        let path = &self.path;
-        let to = Rewrite { src: *path.nat_addr(), dst: path.backend_addr, ..Rewrite::none() };
-        let at = |ip: &Ip| if is_echo(ip) { path.nat_port } else { path.backend_port };
-        match &self.quoted {
-            None => {
-                let (sport, dport) = (path.nat_port, at(&self.inner));
-                (Rewrite { sport, dport, ..to }, Rewrite::none())
-            }
-            Some(quoted) => {
-                let (src, dst) = (path.backend_addr, *path.nat_addr());
-                (to, Rewrite { src, sport: at(quoted), dst, dport: path.nat_port })
-            }
-        }
+        self.path.outward(&self.inner, self.quoted.as_ref())
     }
 
     /// What a packet from the backend's side becomes, and what it quotes.
     pub(super) fn homeward(&self, ends: &Ends) -> (Rewrite, Rewrite) {
-        let (client, service) = (ends.initiator, ends.target);
-        if self.quoted.is_none() {
-            let (src, sport) = service;
-            return (Rewrite { src, sport, dst: client.0, dport: client.1 }, Rewrite::none());
-        }
         // A router stays itself, where it has an address in that family.
-        let router = self.inner.src != self.path.backend_addr && !self.crosses();
-        let src = if router { self.inner.src } else { service.0 };
-        let quote = Rewrite { src: client.0, sport: client.1, dst: service.0, dport: service.1 };
-        (Rewrite { src, dst: client.0, ..Rewrite::none() }, quote)
+        let router = self.inner.src != self.path.backend_addr && !self.path.crosses();
+        ends.homeward(self.quoted.is_some(), router.then_some(self.inner.src))
     }
 
     /// Whether the packet can be given these ends.
@@ -58,7 +29,7 @@ impl Walk<'_> {
         (to, quote): (Rewrite, Rewrite),
     ) -> Step {
         self.name_rewrite((&to.src, to.sport), (&to.dst, to.dport));
-        if self.crosses() {
+        if self.path.crosses() {
             return self.translate(window, &to, &quote);
         }
         let done = match &self.quoted {

@@ -33,6 +33,7 @@ use packet::geneve::GatewayOptions;
 use packet::ip::Ip;
 use packet::origin::Origin;
 use tables::flow::{Flows, Forward, Hit};
+use tables::outer::Arrival;
 use tables::reason::DropReason;
 use tables::record::{Service, Tunnel};
 use tables::region::Region;
@@ -75,15 +76,6 @@ type Step<T = ()> = ControlFlow<Verdict, T>;
 /// Decides.
 fn drop_for<T>(reason: DropReason) -> Step<T> {
     Step::Break(Verdict::Drop(reason))
-}
-
-/// How a packet reached us.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Arrival {
-    Plain,
-    Gateway,
-    Backend,
-    Kernel,
 }
 
 /// Whom to ask.

@@ -2,19 +2,16 @@
 
 use packet::ethernet::{self, Ethernet};
 use packet::flow::SCOPE_PLAIN;
-use packet::ip::{Fragment, Ip};
+use packet::ip::{Fragment, IPV4_IN_IP, IPV6_IN_IP, Ip, UDP};
 use packet::parsed::Malformed;
 use packet::window::Window;
 use packet::{checksum, geneve, gue, vxlan};
+use tables::outer::bad_geneve;
 use tables::reason::DropReason;
 use tables::record::{TUNNEL_BACKEND, Tunnel, TunnelKind};
 use tables::scope::Scopes;
 
 use super::{Arrival, Step, Verdict, Walk, Way, drop_for};
-
-const UDP: u8 = 17;
-const IPIP: u8 = 4;
-const SIX_IN: u8 = 41;
 
 /// A tunnel whose header was read, and where the packet inside begins.
 struct Entered {
@@ -129,7 +126,7 @@ impl Walk<'_> {
     fn tunnel_of(&mut self, window: &Window<'_>, outer: &Ip) -> Step<Option<Entered>> {
         match outer.proto {
             UDP => self.udp_tunnel(window, outer),
-            IPIP | SIX_IN => {
+            IPV4_IN_IP | IPV6_IN_IP => {
                 let drawn = self.set.settings().is_ipip_source(&outer.dst);
                 let ours = |(_, t): &(u32, &Tunnel)| {
                     kind(t) == Some(TunnelKind::Ipip)
@@ -142,7 +139,7 @@ impl Walk<'_> {
                 if outer.fragment != Fragment::Whole {
                     return drop_for(DropReason::OuterFragment);
                 }
-                let v4 = outer.proto == IPIP;
+                let v4 = outer.proto == IPV4_IN_IP;
                 let ethertype = if v4 { ethernet::IPV4 } else { ethernet::IPV6 };
                 Step::Continue(Some(Entered { tunnel: id, inner_at: outer.l4, ethertype }))
             }
@@ -209,13 +206,7 @@ impl Walk<'_> {
     fn geneve(&mut self, window: &Window<'_>, outer: &Ip, header: u16) -> Step<Entered> {
         let id = self.admitted(outer, TunnelKind::Geneve, None)?;
         let Some(tunnel) = self.set.tunnel(id) else { return drop_for(DropReason::NotOurAddress) };
-        let bad = |cause| {
-            Step::Break(Verdict::Drop(match cause {
-                Malformed::GeneveVersion => DropReason::GeneveVersion,
-                Malformed::GeneveOptions => DropReason::GeneveOptionOverrun,
-                _ => DropReason::TooShort,
-            }))
-        };
+        let bad = |cause| drop_for(bad_geneve(cause));
         let geneve = match geneve::parse(window, header) {
             Ok(geneve) => geneve,
             Err(cause) => return bad(cause),

@@ -85,7 +85,7 @@ impl Walk<'_> {
             (None, 0) => format!("[{}]:(a free port)", from.0),
             (_, port) => pair(from.0, port),
         };
-        let family = match (self.crosses(), self.inner.v6) {
+        let family = match (self.path.crosses(), self.inner.v6) {
             (false, _) => "",
             (true, false) => ", translated to IPv6",
             (true, true) => ", translated to IPv4",

@@ -33,3 +33,24 @@ pub(crate) fn frontend_of(balancer: &Value, address: IpAddr) -> Option<Frontend>
         })
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_misses_a_property_is_passed_over() {
+        let id = ResourceId::network("s", "g", "loadBalancers", "inner");
+        let address = "10.1.0.5".parse().unwrap();
+        let whole = json!({ "id": "there", "properties": { "privateIPAddress": "10.1.0.5" } });
+        let list = json!([{ "id": "no-properties" }, { "properties": {} }, whole]);
+        let balancer = json!({ "id": id, "properties": { "frontendIPConfigurations": list } });
+        let found = frontend_of(&balancer, address).unwrap();
+        assert_eq!((found.id.as_str(), &found.balancer, found.subnet), ("there", &id, None));
+        for bare in [json!({}), json!({ "id": id }), json!({ "id": id, "properties": {} })] {
+            assert!(frontend_of(&bare, address).is_none(), "{bare}");
+        }
+    }
+}

@@ -18,7 +18,7 @@ async fn working() -> Side {
     let mut side = side(world()).await;
     side.play(20 * MINUTES).await;
     assert!(side.is(Aspect::Available), "{}", side.told());
-    side.azure.take_calls();
+    side.at.azure.take_calls();
     side
 }
 
@@ -33,7 +33,7 @@ fn ends(operation: &str, end: End) -> Outcome {
 #[tokio::test]
 async fn all_is_made_and_taken_back() {
     let mut side = side(world()).await;
-    side.azure.with(|world| world.page = Some(1));
+    side.at.azure.with(|world| world.page = Some(1));
     side.play(20 * MINUTES).await;
     assert!(side.is(Aspect::Available), "{}", side.told());
     let service = side.body(&ours("privateLinkServices", "pls-shop-web"));
@@ -54,9 +54,9 @@ async fn all_is_made_and_taken_back() {
         .find(|s| s["name"] == "weir-pls-nat");
     assert_eq!(nat.unwrap()["properties"]["addressPrefix"], "10.1.2.0/24");
     // Five minutes later nothing is written.
-    side.azure.take_calls();
+    side.at.azure.take_calls();
     side.play(11 * MINUTES).await;
-    let calls = side.azure.take_calls();
+    let calls = side.at.azure.take_calls();
     assert!(!calls.is_empty() && calls.iter().all(|call| call.method == "GET"), "{calls:?}");
     side.delete();
     side.play(30 * MINUTES).await;
@@ -95,7 +95,7 @@ async fn each_refusal_has_its_class() {
         let mut side = side(world()).await;
         side.object.spec.endpoint = None;
         side.object.spec.additional_allowed_subscriptions = vec![GUEST.to_owned()];
-        side.azure.fault(rule.clone());
+        side.at.azure.fault(rule.clone());
         assert_eq!((side.round().await, side.round().await), (Next::Now, Next::Now));
         side.round().await;
         let seconds = side.last.unwrap().as_secs();
@@ -120,7 +120,7 @@ async fn operations_that_fail_are_told_by_their_step_and_made_again() {
     ] {
         for end in [fail(), End::Cancel] {
             let mut side = side(world()).await;
-            side.azure.with(|world| world.outcomes = vec![ends(operation, end.clone())]);
+            side.at.azure.with(|world| world.outcomes = vec![ends(operation, end.clone())]);
             let end_at = side.now() + 20 * MINUTES;
             side.until(end_at, |side| side.why(aspect) == Some((false, reason))).await;
             assert_eq!(side.why(aspect), Some((false, reason)), "{operation} {end:?}");
@@ -133,7 +133,7 @@ async fn operations_that_fail_are_told_by_their_step_and_made_again() {
 #[tokio::test]
 async fn an_operation_that_hangs_is_told_after_five_minutes() {
     let mut side = side(world()).await;
-    side.azure.with(|world| world.outcomes = vec![ends("PUT privateLinkServices", End::Hang)]);
+    side.at.azure.with(|world| world.outcomes = vec![ends("PUT privateLinkServices", End::Hang)]);
     side.play(4 * MINUTES).await;
     assert_eq!(side.why(Aspect::Available), Some((false, Reason::UnderWay)), "{}", side.told());
     assert!(side.object.status.service.running.is_some());
@@ -141,8 +141,13 @@ async fn an_operation_that_hangs_is_told_after_five_minutes() {
     assert!(side.object.status.service.running.is_none());
     assert!(side.events.iter().any(|event| event.message.contains("without an end")));
     // It is found busy from now on, and not asked for again.
-    let puts =
-        side.azure.take_calls().iter().filter(|c| c.operation == "PUT privateLinkServices").count();
+    let puts = side
+        .at
+        .azure
+        .take_calls()
+        .iter()
+        .filter(|c| c.operation == "PUT privateLinkServices")
+        .count();
     assert_eq!((puts, side.is(Aspect::Available)), (1, false));
 }
 
@@ -159,12 +164,12 @@ async fn missing_permissions_are_told_with_what_azure_names() {
         ("Microsoft.Network/privateDnsZones/write", Aspect::Names, Reason::AzureError),
     ] {
         let mut side = side(world()).await;
-        side.azure.with(|world| world.forbidden = vec![action.to_owned()]);
+        side.at.azure.with(|world| world.forbidden = vec![action.to_owned()]);
         side.play(6 * MINUTES).await;
         assert_eq!(side.why(aspect), Some((false, reason)), "{action}: {}", side.told());
         let message = &side.object.status.condition(aspect).unwrap().message;
         assert!(message.contains("Microsoft.Network/"), "{message}");
-        side.azure.with(|world| world.forbidden.clear());
+        side.at.azure.with(|world| world.forbidden.clear());
         side.play(30 * MINUTES).await;
         assert!(side.is(Aspect::Available), "{action}: {}", side.told());
     }
@@ -174,18 +179,18 @@ async fn missing_permissions_are_told_with_what_azure_names() {
 async fn drift_and_deletion_by_others_are_mended() {
     let mut side = working().await;
     let id = ours("privateLinkServices", "pls-shop-web");
-    side.azure.with(|world| {
+    side.at.azure.with(|world| {
         let mut body = world.find(id.as_str()).unwrap().body.clone();
         body["properties"]["visibility"]["subscriptions"] = json!(["*"]);
         world.write(id.as_str(), body);
     });
     side.play(6 * MINUTES).await;
     assert_eq!(side.body(&id)["properties"]["visibility"]["subscriptions"], json!([GUEST]));
-    let put = side.azure.take_calls();
+    let put = side.at.azure.take_calls();
     let put = put.iter().find(|call| call.operation == "PUT privateLinkServices").unwrap();
     assert!(put.headers.contains_key("if-match"), "{put:?}");
     let alias = side.object.status.service.alias.clone();
-    side.azure.with(|world| world.resources.retain(|resource| resource.id != id.as_str()));
+    side.at.azure.with(|world| world.resources.retain(|resource| resource.id != id.as_str()));
     side.play(30 * MINUTES).await;
     assert!(side.is(Aspect::Available), "{}", side.told());
     assert_ne!(side.object.status.service.alias, alias);
@@ -201,7 +206,7 @@ async fn an_unknown_subscription_waits_until_somebody_decides() {
     let name = side.object.status.service.connections[0].name.clone();
     let id = side.object.status.service.id.clone().unwrap();
     let pause = clouds::retry::Clock::default();
-    let judged = decide(&side.client, &pause, &id, &name, Verdict::Approved, "known").await;
+    let judged = decide(&side.at.client, &pause, &id, &name, Verdict::Approved, "known").await;
     assert_eq!(judged.unwrap().unwrap().state, "Approved");
     side.play(10 * MINUTES).await;
     assert!(side.is(Aspect::Available) && side.why(Aspect::ConnectionsWaiting).is_none());
@@ -217,13 +222,13 @@ async fn what_fails_on_the_way_out_is_tried_until_all_is_gone() {
         Rule::first(3, "GET *", refuse(503, "ServiceUnavailable")),
     ] {
         let mut side = working().await;
-        side.azure.fault(rule.clone());
+        side.at.azure.fault(rule.clone());
         side.delete();
         side.round().await;
         assert!(side.object.held);
         side.play(60 * MINUTES).await;
         assert!(side.gone, "{rule:?}: {}", side.told());
-        let left = side.azure.with(|world| {
+        let left = side.at.azure.with(|world| {
             let ours = |body: &serde_json::Value| body["tags"]["weir-fleet"] == "east";
             world.resources.iter().filter(|r| ours(&r.body)).count()
         });

@@ -69,23 +69,23 @@ async fn each_request() -> Vec<Call> {
     let connection = side.object.status.service.connections[0].name.clone();
     let id = side.object.status.service.id.clone().unwrap();
     let pause = clouds::retry::Clock::default();
-    let judged = decide(&side.client, &pause, &id, &connection, Verdict::Approved, "ok").await;
+    let judged = decide(&side.at.client, &pause, &id, &connection, Verdict::Approved, "ok").await;
     assert!(judged.unwrap().is_some());
     side.play(600).await;
     assert!(side.is(Aspect::Available), "{}", side.told());
     let zone = ours("privateDnsZones", "weir.lease");
-    side.azure.with(|world| world.write(zone.as_str(), json!({ "location": "global" })));
+    side.at.azure.with(|world| world.write(zone.as_str(), json!({ "location": "global" })));
     let mut lease = Lease::new("weir-1", &zone, Duration::from_secs(90));
     // The record comes to be, is seen to be old, and is taken.
     for seconds in [0, 91] {
-        side.azure.advance(Duration::from_secs(seconds));
-        lease.step(&side.client, &side.clock()).await;
+        side.at.azure.advance(Duration::from_secs(seconds));
+        lease.step(&side.at.client, &side.clock()).await;
     }
     assert_eq!(lease.standing(side.clock().now()), Standing::Owner);
     side.delete();
     side.play(1_800).await;
     assert!(side.gone);
-    side.azure.take_calls()
+    side.at.azure.take_calls()
 }
 
 /// Operations, the examples that show them, and which parameter is the body.

@@ -9,7 +9,7 @@
 #![expect(clippy::unwrap_used, reason = "a test says what it expects")]
 
 #[expect(dead_code, reason = "it uses a part of it")]
-mod model;
+mod emulator;
 
 use azure::id::ResourceId;
 use fastrand::Rng;
@@ -17,9 +17,9 @@ use private_link::Standing;
 use private_link::object::{Aspect, Paused, Reason, Status};
 use serde_json::{Value, json};
 
-use model::Azure;
-use model::play::Player;
-use model::sample::{self, GUEST, OTHER, OURS, network};
+use emulator::Azure;
+use emulator::play::Player;
+use emulator::sample::{self, GUEST, OTHER, OURS, network};
 
 /// How many histories are played where nobody says.
 const HISTORIES: u64 = 400;
@@ -27,7 +27,7 @@ const HOUR: u64 = 3_600;
 
 #[test]
 fn whatever_happens_it_ends_as_wanted_or_says_why_not_and_others_things_stay() {
-    simulation::play("private-link --test simulation", HISTORIES, history);
+    simulation::play("private-link --test simulation", &[], HISTORIES, history);
 }
 
 struct History {
@@ -57,12 +57,12 @@ fn history(rng: &mut Rng) {
 impl History {
     /// Half an hour to three hours in which everything may happen.
     fn trouble(&mut self) {
-        let end = self.azure.world().now + HOUR / 2 + self.rng.u64(..2 * HOUR);
-        while self.azure.world().now < end {
+        let end = self.azure.world().now() + HOUR / 2 + self.rng.u64(..2 * HOUR);
+        while self.azure.world().now() < end {
             let next = self.players.iter().map(|player| player.due).min().unwrap();
-            let now = self.azure.world().now;
+            let now = self.azure.world().now();
             self.azure.world().pass(next.clamp(now, now + 60));
-            let now = self.azure.world().now;
+            let now = self.azure.world().now();
             for at in 0..self.players.len() {
                 if self.players[at].due <= now {
                     self.round(at);
@@ -78,7 +78,7 @@ impl History {
     fn round(&mut self, at: usize) {
         let before = self.players[at].object.clone();
         let player = &mut self.players[at];
-        let now = self.azure.world().now;
+        let now = self.azure.world().now();
         let ended = player.round(&self.azure, &Standing::Owner).is_none();
         let forgets = !ended && self.rng.u32(..25) == 0;
         if forgets {
@@ -98,7 +98,7 @@ impl History {
         let foreign = json!({ "tags": { "made": "by hand" }, "properties": {} });
         let zone = network(GUEST, "privateDnsZones", "example.internal").to_string();
         let mut world = self.azure.world();
-        let now = world.now;
+        let now = world.now();
         match self.rng.u64(..16) {
             0 => world.remove(&service),
             1 => world.remove(&endpoint),
@@ -136,17 +136,13 @@ impl History {
                 }
             }
             11 => {
-                let id = network(OTHER, "privateEndpoints", "theirs");
                 let alias = self.players[which].status().service.alias.clone();
-                let asked = json!([{ "properties": { "privateLinkServiceId": alias } }]);
-                let properties = json!({ "manualPrivateLinkServiceConnections": asked });
-                world.set(id.as_str(), json!({ "properties": properties }));
+                world.knock(OTHER, "theirs", alias.as_deref());
             }
             12 => {
                 let connections = world.below(&format!("{service}/privateEndpointConnections"));
-                let ids: Vec<String> = connections.iter().map(|c| c.id.clone()).collect();
-                for id in ids {
-                    world.edit(&id, |body| {
+                for id in connections.iter().filter_map(|connection| connection["id"].as_str()) {
+                    world.edit(id, |body| {
                         body["properties"]["privateLinkServiceConnectionState"]["status"] =
                             "Rejected".into();
                     });
@@ -190,10 +186,10 @@ impl History {
             let mut world = self.azure.world();
             (world.faults, world.slowness) = (0, 20);
             world.end_all();
-            let now = world.now;
+            let now = world.now();
             world.pass(now);
         }
-        let now = self.azure.world().now;
+        let now = self.azure.world().now();
         for player in &mut self.players {
             player.object.spec.paused = Paused::default();
             player.object.generation += 1;
@@ -204,13 +200,13 @@ impl History {
 
     /// All objects side by side, each round as it is due.
     fn go_on(&mut self, seconds: u64) {
-        let end = self.azure.world().now + seconds;
+        let end = self.azure.world().now() + seconds;
         let mut rounds = 0;
         loop {
             let next = self.players.iter().filter(|player| !player.gone).map(|player| player.due);
             let Some(next) = next.min().filter(|next| *next <= end) else { break };
             self.azure.world().pass(next);
-            let now = self.azure.world().now;
+            let now = self.azure.world().now();
             for player in self.players.iter_mut().filter(|player| !player.gone) {
                 if player.due <= now {
                     player.round(&self.azure, &Standing::Owner);
@@ -224,21 +220,21 @@ impl History {
 
     /// It is as it is wanted, or a condition says why not, and it is true.
     fn judge(&self, player: &Player) {
-        let world = self.azure.world();
+        let mut world = self.azure.world();
         assert_eq!(world.trespasses, Vec::<String>::new());
         let object = &player.object;
         let status = player.status();
         let (holds, reason) = player.why(Aspect::Available).expect("something is told");
         let message = player.message(Aspect::Available);
-        let foreign = |id: &str| world.things.get(&id.to_lowercase()).is_some_and(|t| !t.ours);
         let stripped = |id: &str| {
             let tags = world.get(id).map(|body| body["tags"].clone());
             tags.is_some_and(|tags| tags["weir-object"] != json!(object.name))
         };
         let service = service_of(&object.name);
         let endpoint = endpoint_of(&object.name);
+        let foreign = world.get(&service).is_some() && !world.is_ours(&service);
         if holds {
-            assert_wanted(&world, object, status);
+            assert_wanted(&mut world, object, status);
             return;
         }
         let excuse = match reason {
@@ -249,10 +245,9 @@ impl History {
                     || message.contains("links another network")
             }
             Reason::NotApproved => {
-                let connection = world.get(&format!(
-                    "{service}/privateEndpointConnections/{}.1",
-                    endpoint.rsplit('/').next().unwrap()
-                ));
+                let connections = world.below(&format!("{service}/privateEndpointConnections"));
+                let own = |one: &Value| one["properties"]["privateEndpoint"]["id"] == endpoint;
+                let connection = connections.into_iter().find(own);
                 connection.is_some_and(|body| {
                     body["properties"]["privateLinkServiceConnectionState"]["status"] != "Approved"
                 })
@@ -264,16 +259,15 @@ impl History {
             }
             _ => false,
         };
-        assert!(excuse, "{reason:?} {message}: {status:#?}\nforeign: {}", foreign(&service));
+        assert!(excuse, "{reason:?} {message}: {status:#?}\nforeign: {foreign}");
     }
 
     /// All objects are deleted: nothing is left but the subnet and what others made.
     fn end(&mut self) {
         let others = |azure: &Azure| {
-            let world = azure.world();
-            let theirs = world.things.values().filter(|thing| !thing.ours);
-            let theirs = theirs.filter(|thing| !thing.id.contains("privateEndpointConnections"));
-            theirs.map(|thing| thing.id.clone()).collect::<Vec<String>>()
+            let mut theirs = azure.world().things(false);
+            theirs.sort_unstable();
+            theirs
         };
         let before = others(&self.azure);
         for player in &mut self.players {
@@ -287,33 +281,35 @@ impl History {
         assert_eq!(world.trespasses, Vec::<String>::new());
         drop(world);
         assert_eq!(others(&self.azure), before);
-        let world = self.azure.world();
-        let left: Vec<&str> = world
-            .things
-            .values()
-            // A zone in which others have records stays, and what lost its tags is nobody's.
-            .filter(|thing| thing.ours && thing.id != nat())
-            .filter(|thing| !thing.id.contains("example.internal"))
-            .filter(|thing| thing.body["tags"]["stripped"] != "yes")
-            .map(|thing| thing.id.as_str())
+        let mut world = self.azure.world();
+        // A zone in which others have records stays, and what lost its tags is nobody's.
+        let ours = world.things(true).into_iter().filter(|id| *id != nat());
+        let ours = ours.filter(|id| !id.contains("example.internal"));
+        let left: Vec<String> = ours
+            .filter(|id| world.get(id).is_some_and(|body| body["tags"]["stripped"] != "yes"))
             .collect();
-        let stripped = |id: &&str| {
+        let stripped = |id: &String| {
             world.get(id).is_some_and(|body| body["tags"]["weir-object"].is_null())
                 && id.contains("/privateLinkServices/")
         };
-        let left: Vec<&str> = left.into_iter().filter(|id| !stripped(id)).collect();
-        assert_eq!(left, Vec::<&str>::new());
+        let left: Vec<String> = left.into_iter().filter(|id| !stripped(id)).collect();
+        assert_eq!(left, Vec::<String>::new());
         let zone = network(GUEST, "privateDnsZones", "example.internal").to_string();
         let records = world.below(&format!("{zone}/A"));
-        assert!(records.iter().all(|record| !record.ours), "{records:?}");
-        if world.get(&zone).is_some() && world.things[&zone.to_lowercase()].ours {
+        let made = |record: &Value| world.is_ours(record["id"].as_str().unwrap());
+        assert!(!records.iter().any(made), "{records:?}");
+        if world.get(&zone).is_some() && world.is_ours(&zone) {
             let links = world.below(&format!("{zone}/virtualNetworkLinks"));
             assert!(!records.is_empty() || !links.is_empty(), "an empty zone was left");
         }
     }
 }
 
-fn assert_wanted(world: &model::World, object: &private_link::object::Object, status: &Status) {
+fn assert_wanted(
+    world: &mut emulator::World,
+    object: &private_link::object::Object,
+    status: &Status,
+) {
     let service = world.get(&service_of(&object.name)).expect("the service is there");
     let listed = |key: &str| {
         let list = service["properties"][key]["subscriptions"].as_array().cloned();
@@ -329,19 +325,22 @@ fn assert_wanted(world: &model::World, object: &private_link::object::Object, st
         .expect("it has a connection");
     assert_eq!(connection["privateLinkServiceId"], service["properties"]["alias"]);
     assert_eq!(connection["privateLinkServiceConnectionState"]["status"], "Approved");
+    let interface = endpoint["properties"]["networkInterfaces"][0]["id"].as_str().unwrap();
+    let interface = world.get(interface).expect("the endpoint has an interface");
+    let address = &interface["properties"]["ipConfigurations"][0]["properties"]["privateIPAddress"];
     for zone in &object.spec.endpoint.as_ref().unwrap().zones {
         let id = network(GUEST, "privateDnsZones", &zone.name).to_string();
         let mut wanted: Vec<&str> = zone.records.iter().map(String::as_str).collect();
         for record in &zone.records {
             let there = world.get(&format!("{id}/A/{record}")).expect("the record is there");
             let list = &there["properties"]["aRecords"];
-            assert_eq!(*list, json!([{ "ipv4Address": "10.7.0.9" }]));
+            assert_eq!(*list, json!([{ "ipv4Address": address }]));
         }
         wanted.sort_unstable();
         if zone.name.ends_with(".local") {
             let there = world.below(&format!("{id}/A"));
             let mut there: Vec<&str> =
-                there.iter().filter_map(|thing| thing.id.rsplit('/').next()).collect();
+                there.iter().filter_map(|record| record["name"].as_str()).collect();
             there.sort_unstable();
             assert_eq!(there, wanted, "no name is left over");
         }

@@ -2,18 +2,15 @@
 //! changes; `GET /maps`, and `GET /objects/KIND`.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
+use api::Lines;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use futures_core::Stream;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use state::dump::Form;
@@ -184,15 +181,5 @@ async fn watch(live: Arc<Live>, look: Look, filter: KeyFilter, lines: mpsc::Send
             () = tokio::time::sleep(LOOK) => {}
             () = lines.closed() => return,
         }
-    }
-}
-
-struct Lines(mpsc::Receiver<String>);
-
-impl Stream for Lines {
-    type Item = io::Result<String>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.0.poll_recv(cx).map(|line| line.map(Ok))
     }
 }

@@ -9,8 +9,9 @@
 //! ```
 //! Only what changed is compiled and written. A service lives while a frontend refers to it, a
 //! backend while a service does; then it is drained: it keeps its flows, gets no new ones, and
-//! leaves when its last flow ends. Nothing is remembered beside the region but what several
-//! services wish of one backend, and that is read from it again after a restart.
+//! leaves when its last flow ends. Beside the region it is remembered what several services wish of
+//! one backend, which is read from it again after a restart, and in which order big services'
+//! backends stand in their Maglev tables, which is computed anew where it is not known.
 
 mod backends;
 mod choice;
@@ -23,19 +24,21 @@ mod tunnels;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use config::checked::Config;
+use foldhash::HashMap;
 use packet::addr::Addr;
+use smallvec::SmallVec;
 use state::address::{Address, Endpoint};
 use state::appliance::Appliance;
 use state::dump::Record;
 use state::plane::{Generation, Plane, Refusal, Wanted};
-use tables::maglev::Seed;
+use tables::maglev::{Order, Seed};
 use tables::next_hop::NextHop;
 use tables::region::{Region, RegionError};
 use tables::writer::Writer;
@@ -62,7 +65,9 @@ pub struct RegionPlane<'r> {
     /// How many lcores take packets.
     lcores: u32,
     /// What each service asks of each backend.
-    wishes: HashMap<Key, Vec<(u32, Wish)>>,
+    wishes: HashMap<Key, SmallVec<[(u32, Wish); 1]>>,
+    /// The order of backends, by key and protocol, in the tables of services that have many.
+    orders: HashMap<u32, Order<(Key, u8)>>,
     /// By what backends send back, and how many do.
     needs: BTreeMap<Need, u32>,
     /// Needs or gateways changed since the tunnels were put.
@@ -113,13 +118,14 @@ impl<'r> RegionPlane<'r> {
             wildcards: BTreeMap::new(),
             quarantined: Vec::new(),
             lcores: hugepages::forwarding_lcores(config, Path::new("/")),
-            wishes: HashMap::new(),
+            wishes: HashMap::default(),
+            orders: HashMap::default(),
             needs: BTreeMap::new(),
             tunnels_changed: true,
-            draining: HashMap::new(),
+            draining: HashMap::default(),
             hops_idle: true,
             hops_changed: true,
-            met: HashMap::new(),
+            met: HashMap::default(),
             tunnel_names: Vec::new(),
             leaving: Leaving::new(),
             forsaken: BTreeSet::new(),
@@ -142,7 +148,7 @@ impl<'r> RegionPlane<'r> {
         let set = self.writer.committed();
         for (id, _) in set.services() {
             let wishes = self.wishes_of(id);
-            self.remember_wishes(id, wishes.iter().map(|(key, wish)| (key, wish)));
+            self.remember_wishes(id, wishes.iter().map(|known| (&known.key, &known.wish)));
             if self.writer.frontends_of(id) == 0 {
                 self.forsaken.insert(id);
             }

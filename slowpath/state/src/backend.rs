@@ -82,9 +82,10 @@ impl Instance {
 pub fn arrange(backends: &mut [Arc<Instance>]) -> usize {
     backends
         .sort_by_key(|backend| (backend.health.unhealthy, backend.effective(), backend.endpoint));
-    let of = |state| backends.iter().filter(|backend| backend.effective() == state).count();
-    match of(State::Active) {
-        0 => of(State::Terminating),
+    // Of both, no health checker has found that they failed: they come first.
+    let first = |state| backends.partition_point(|backend| backend.effective() == state);
+    match first(State::Active) {
+        0 => first(State::Terminating),
         active => active,
     }
 }

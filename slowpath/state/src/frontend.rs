@@ -47,7 +47,37 @@ pub struct Frontend {
     pub redirect_to: Option<Name>,
     /// Revision of the write.
     pub revision: u64,
-    status: Mutex<Status>,
+    status: Mutex<KeptStatus>,
+}
+
+/// A status as it is kept. Most frontends are pending or done with nothing to note, and there are
+/// many of them.
+enum KeptStatus {
+    Plain { is_done: bool, since: SystemTime },
+    Full(Box<Status>),
+}
+
+impl From<Status> for KeptStatus {
+    fn from(status: Status) -> KeptStatus {
+        let since = status.since;
+        match (&status.progress, status.note) {
+            (Progress::Pending, None) => KeptStatus::Plain { is_done: false, since },
+            (Progress::Done, None) => KeptStatus::Plain { is_done: true, since },
+            _ => KeptStatus::Full(Box::new(status)),
+        }
+    }
+}
+
+impl KeptStatus {
+    fn status(&self) -> Status {
+        match self {
+            KeptStatus::Plain { is_done, since } => {
+                let progress = if *is_done { Progress::Done } else { Progress::Pending };
+                Status { progress, since: *since, note: None }
+            }
+            KeptStatus::Full(status) => Status::clone(status),
+        }
+    }
 }
 
 impl Frontend {
@@ -59,7 +89,7 @@ impl Frontend {
         revision: u64,
         now: SystemTime,
     ) -> Frontend {
-        let status = Status { progress: Progress::Pending, since: now, note: None };
+        let status = KeptStatus::Plain { is_done: false, since: now };
         Frontend { said, service, redirect_to, revision, status: Mutex::new(status) }
     }
 
@@ -70,17 +100,15 @@ impl Frontend {
 
     /// How far this row has come.
     pub fn status(&self) -> Status {
-        self.status.lock().clone()
+        self.status.lock().status()
     }
 
     /// Notes how far this row has come; `since` moves only when that is news.
     pub fn set_status(&self, progress: Progress, note: Option<&'static str>, now: SystemTime) {
-        let mut status = self.status.lock();
-        if status.progress != progress {
-            status.since = now;
-        }
-        status.progress = progress;
-        status.note = note;
+        let mut kept = self.status.lock();
+        let before = kept.status();
+        let since = if before.progress == progress { before.since } else { now };
+        *kept = Status { progress, since, note }.into();
     }
 }
 

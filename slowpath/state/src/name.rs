@@ -3,15 +3,17 @@
 use std::fmt;
 use std::sync::Arc;
 
+use arcstr::ArcStr;
 use serde::{Deserialize, Serialize};
 
 /// Bytes of the longest name (`tables::record::NAME_BYTES`).
 pub const NAME_BYTES: usize = tables::record::NAME_BYTES;
 
-/// `[cluster/]namespace/name`, or a single word; 1 to [`NAME_BYTES`] bytes. Cheap to copy.
+/// `[cluster/]namespace/name`, or a single word; 1 to [`NAME_BYTES`] bytes. Cheap to copy, and
+/// one word wide, since rows and their keys have it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Name(Arc<str>);
+pub struct Name(ArcStr);
 
 /// Why a text is no name.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -54,7 +56,7 @@ impl fmt::Display for Name {
 
 impl fmt::Debug for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
+        fmt::Debug::fmt(self.as_str(), f)
     }
 }
 
@@ -68,7 +70,7 @@ impl TryFrom<String> for Name {
 
 impl From<Name> for String {
     fn from(name: Name) -> String {
-        name.0.as_ref().to_owned()
+        name.as_str().to_owned()
     }
 }
 

@@ -55,16 +55,9 @@ impl Wanted {
 
     /// Maglev's view of those that get new flows, in their order.
     pub fn maglev(&self) -> Vec<MaglevBackend> {
-        let backend = |instance: &Arc<Instance>| {
-            let Endpoint { addr, port, protocol } = instance.endpoint;
-            let text = match protocol {
-                0 => maglev::text(&addr.into(), port, "ANY"),
-                6 => maglev::text(&addr.into(), port, "TCP"),
-                17 => maglev::text(&addr.into(), port, "UDP"),
-                132 => maglev::text(&addr.into(), port, "SCTP"),
-                other => maglev::text(&addr.into(), port, &other.to_string()),
-            };
-            MaglevBackend { text, weight: u32::from(instance.weight) }
+        let backend = |instance: &Arc<Instance>| MaglevBackend {
+            text: maglev_text(&instance.endpoint),
+            weight: u32::from(instance.weight),
         };
         self.serving().iter().map(backend).collect()
     }
@@ -83,6 +76,18 @@ impl Wanted {
             wanted.note = Some(NOBODY_SERVES);
         }
         wanted
+    }
+}
+
+/// The text of a backend at an endpoint in Maglev tables.
+pub fn maglev_text(endpoint: &Endpoint) -> String {
+    let Endpoint { addr, port, protocol } = *endpoint;
+    match protocol {
+        0 => maglev::text(&addr.into(), port, "ANY"),
+        6 => maglev::text(&addr.into(), port, "TCP"),
+        17 => maglev::text(&addr.into(), port, "UDP"),
+        132 => maglev::text(&addr.into(), port, "SCTP"),
+        other => maglev::text(&addr.into(), port, &other.to_string()),
     }
 }
 

@@ -6,7 +6,7 @@
 //! has it meanwhile. Backends of a source that is quarantined get no new flows, and what another
 //! source says of the same endpoint comes first.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -23,17 +23,18 @@ use crate::object::{
     BackendSpec, BackendsSpec, Checked, Event, FrontendSpec, Key, Kind, Object, Objects,
     ServiceSpec, Spec,
 };
-use crate::room::give_back;
 use crate::sources;
 use crate::writer::{Error, Transaction};
 
 mod ignored;
+mod lists;
 mod rows;
 #[cfg(test)]
 mod tests;
 mod told;
 
 pub use ignored::{COMPLETE, completeness};
+use lists::{Lists, backends_of};
 use rows::{frontends, instance, merge_names, reserved_of, row};
 use told::was_refused;
 pub use told::{ACCEPTED, Told, Verdict};
@@ -56,7 +57,7 @@ pub struct Reflector {
     /// Ports of the appliance itself.
     reserved: Reserved,
     /// Lists of backends by service.
-    lists: HashMap<Name, SmallVec<[Arc<Object>; 1]>>,
+    lists: Lists,
     /// Services that wait for what another has, by the other's name.
     waiting: BTreeMap<Name, BTreeSet<Name>>,
     /// What was told of objects that aren't accepted.
@@ -66,7 +67,7 @@ pub struct Reflector {
 impl Reflector {
     /// Has seen nothing yet: it begins with [`Objects::as_events`].
     pub fn new(precedence: Precedence, arm: ArmName) -> Reflector {
-        let (lists, waiting, told) = (HashMap::new(), BTreeMap::new(), BTreeMap::new());
+        let (lists, waiting, told) = (Lists::default(), BTreeMap::new(), BTreeMap::new());
         let (ranked, silent) = (false, BTreeSet::new());
         let (node_ports, reserved) = (NODE_PORTS, Reserved::default());
         Reflector { precedence, ranked, silent, arm, node_ports, reserved, lists, waiting, told }
@@ -179,9 +180,10 @@ impl Reflector {
             let said = self.instances(&service, &source, Some(&endpoints));
             to.set_backends_at(&service, &source, &endpoints, said);
         }
-        for (service, lists) in self.lists.iter().filter(|_| !turned.is_empty()) {
-            for source in turned.iter().filter(|turned| lists.iter().any(|l| l.source == **turned))
-            {
+        if !turned.is_empty() {
+            let lists = self.lists.iter().filter(|(list, _)| turned.contains(&list.source));
+            let of: BTreeSet<_> = lists.map(|(list, spec)| (&spec.service, &list.source)).collect();
+            for (service, source) in of {
                 to.set_backends(service, source, self.instances(service, source, None));
             }
         }
@@ -237,19 +239,13 @@ impl Reflector {
 
     /// Keeps the lists of backends by service.
     fn list(&mut self, event: &Event) {
-        if let Some((before, spec)) = event.before.as_ref().and_then(backends_of)
-            && let Some(lists) = self.lists.get_mut(&spec.service)
-        {
-            lists.retain(|o| o.name != before.name || o.source != before.source);
-            if lists.is_empty() {
-                self.lists.remove(&spec.service);
-                give_back(&mut self.lists);
-            }
+        if let Some((before, _)) = event.before.as_ref().and_then(backends_of) {
+            self.lists.remove(before);
         }
-        if let Some((after, spec)) = event.after.as_ref().and_then(backends_of)
+        if let Some((after, _)) = event.after.as_ref().and_then(backends_of)
             && after.life().deletion.is_none()
         {
-            self.lists.entry(spec.service.clone()).or_default().push(after.clone());
+            self.lists.insert(Arc::clone(after));
         }
     }
 
@@ -291,14 +287,13 @@ impl Reflector {
             }
             _ => Verdict::Accepted,
         };
-        let named = || objects.named(Kind::Service, name);
-        let told = named().any(|object| was_refused(object));
-        if verdict == Verdict::Accepted && self.told.is_empty() && !told && named().nth(1).is_none()
-        {
+        let named: SmallVec<[_; 2]> = objects.named(Kind::Service, name).collect();
+        let told = named.iter().any(|object| was_refused(object));
+        if verdict == Verdict::Accepted && self.told.is_empty() && !told && named.len() < 2 {
             return;
         }
         let mut now: BTreeMap<Key, (u64, Verdict, bool)> = BTreeMap::new();
-        for object in named() {
+        for object in named {
             let verdict = match &chosen {
                 Some(heard) if heard.source == object.source => verdict.clone(),
                 Some(heard) => Verdict::Shadowed(heard.source.clone()),
@@ -346,7 +341,7 @@ impl Reflector {
         let is_asked = |member: &&BackendSpec| {
             among.is_none_or(|endpoints| endpoints.binary_search(&member.endpoint()).is_ok())
         };
-        let lists = self.lists.get(service).into_iter().flatten();
+        let lists = self.lists.of(service).into_iter();
         let lists = lists.filter(|object| object.source == *source).filter_map(backends_of);
         let mut all: Vec<Instance> = Vec::new();
         let mut several = false;
@@ -405,13 +400,6 @@ fn is_news(event: &Event) -> bool {
                 || before.life().deletion.is_some() != after.life().deletion.is_some()
         }
         _ => true,
-    }
-}
-
-fn backends_of(object: &Arc<Object>) -> Option<(&Arc<Object>, &BackendsSpec)> {
-    match &object.spec {
-        Spec::Backends(spec) => Some((object, spec)),
-        _ => None,
     }
 }
 

@@ -13,9 +13,14 @@ const FEW: usize = 8;
 
 /// To be called when an entry left.
 pub fn give_back<K: Eq + Hash, V, S: BuildHasher>(map: &mut HashMap<K, V, S>) {
-    if map.capacity() >= SMALL && map.len() < map.capacity() / FEW {
+    if is_wide(map.len(), map.capacity()) {
         map.shrink_to(2 * map.len());
     }
+}
+
+/// Whether a map with so many entries is to be shrunk to room for twice as many.
+pub(crate) fn is_wide(entries: usize, capacity: usize) -> bool {
+    capacity >= SMALL && entries < capacity / FEW
 }
 
 #[cfg(test)]

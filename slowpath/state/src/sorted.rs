@@ -13,6 +13,8 @@ use std::sync::Arc;
 const MOST: usize = 32;
 /// A node with fewer is put together with its neighbour, if they are not too many then.
 const FEW: usize = MOST / 4;
+/// Entries for which a full node gets room.
+const SPARE: usize = 4;
 
 /// The map.
 #[derive(Clone, Debug)]
@@ -149,7 +151,7 @@ fn place<K: Ord, V>(below: &[Child<K, V>], key: &K) -> usize {
 /// Makes room for one more, and for few that might come.
 fn grow<T>(entries: &mut Vec<T>) {
     if entries.len() == entries.capacity() {
-        entries.reserve_exact(FEW);
+        entries.reserve_exact(SPARE);
     }
 }
 

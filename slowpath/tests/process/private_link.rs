@@ -254,9 +254,11 @@ fn of_two_appliances_the_other_takes_over_when_its_setting_says_so() {
     let folders = ["weir-1", "weir-2"].map(|name| stage.appliance(name, "owner = \"weir-1\""));
     folders.iter().for_each(|folder| folder.write("wanted/link.yaml", &plain_link()));
     let mut first = stage.slowpath(&folders[0]);
-    let mut second = stage.slowpath(&folders[1]);
     let owned = until(&folders[0], &SHOW, available);
     assert!(!is(&owned, "Observed"), "{owned}");
+    // An observer that finds no service looks again after two minutes, so it starts when there is
+    // one. Both start together in the test with a lease.
+    let mut second = stage.slowpath(&folders[1]);
     let watched = |shown: &Value| observes(shown, "weir-1") && alias(shown) == alias(&owned);
     until(&folders[1], &SHOW, watched);
     first.kill();

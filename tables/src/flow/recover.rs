@@ -24,6 +24,19 @@ pub struct Recovery {
     pub stale_locks: u32,
 }
 
+impl Recovery {
+    /// What a log says of it, if there were flows.
+    pub fn news(&self) -> Option<String> {
+        let Recovery { kept, cleared_paths, stale_locks, .. } = self;
+        (kept + cleared_paths > 0).then(|| {
+            format!(
+                "{kept} flows taken over, {cleared_paths} incomplete ones cleared, {stale_locks} \
+                 stale locks released"
+            )
+        })
+    }
+}
+
 impl Flows<'_> {
     /// Keeps every flow that is whole, clears the rest, and computes everything else (locks, tags,
     /// free lists, slabs, NAT port maps) anew from the flows. To be called at every start of a

@@ -6,9 +6,7 @@ use super::{Ended, Entry, Flows, Hit, Index};
 use crate::atomic::Ordering::Relaxed;
 use crate::record::{NONE, Timeouts};
 use packet::flow::{FlowKey, Side};
-
-const TCP: u8 = 6;
-const UDP: u8 = 17;
+use packet::ip::{TCP, UDP};
 
 /// A flow as people see it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

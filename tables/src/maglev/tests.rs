@@ -36,14 +36,6 @@ fn shares_are_exact_to_a_slot_and_fill_the_table() {
 }
 
 #[test]
-fn the_seed_is_read_as_cilium_writes_it() {
-    assert_eq!(Seed::parse(DEFAULT_SEED).unwrap(), Seed::default());
-    for bad in ["", "JLfvgnHc2kaSUFa", "JLfvgnHc2kaSUFaI=", "JLfvgnHc2kaS FaI"] {
-        assert!(Seed::parse(bad).unwrap_err().to_string().contains("base64"));
-    }
-}
-
-#[test]
 fn the_text_is_cilium_s() {
     let v6 = Addr::from("2001:db8::1".parse::<IpAddr>().unwrap());
     assert_eq!(text(&v6, 53, "UDP"), "[[2001:db8::1]:53/UDP,State:active]");
@@ -97,6 +89,35 @@ fn the_order_of_backends_changes_no_slot() {
     let table = build(&backends, 509, Seed::default());
     let reversed: Vec<_> = table.iter().map(|&i| backends[i as usize].text.clone()).collect();
     assert_eq!(texts, reversed);
+}
+
+/// Backends leave, come, change places and weights, few and many at once, and have equal texts.
+#[test]
+fn a_kept_order_gives_the_table_that_is_built_anew() {
+    let mut random = fastrand::Rng::with_seed(7);
+    let text = |key: &u16| text(&Addr::from(IpAddr::from([10, 0, 0, *key as u8])), *key / 256, "");
+    let mut order = Order::default();
+    let mut backends: Vec<(u16, u32)> = Vec::new();
+    for round in 0..400 {
+        for _ in 0..random.usize(..if round % 20 == 0 { 120 } else { 4 }) {
+            let at = random.usize(..=backends.len());
+            match random.u8(..5) {
+                0 if at < backends.len() => drop(backends.remove(at)),
+                1 if at < backends.len() => backends[at].1 = random.u32(1..200),
+                2 if at < backends.len() => backends.swap(0, at),
+                3 if random.bool() => backends.sort_unstable(),
+                _ if backends.len() < 251 => backends.insert(at, (random.u16(..600), 100)),
+                _ => backends.clear(),
+            }
+        }
+        let size = if round % 50 < 40 { 251 } else { 509 };
+        let (keys, weights): (Vec<u16>, Vec<u32>) = backends.iter().copied().unzip();
+        let with_text = |(key, weight): &(u16, u32)| (text(key), *weight);
+        let all = backends.iter().map(with_text);
+        let all: Vec<_> = all.map(|(text, weight)| MaglevBackend { text, weight }).collect();
+        let built = build(&all, size, Seed::default());
+        assert_eq!(order.table(&keys, &weights, text, size, Seed::default()), built);
+    }
 }
 
 #[test]

@@ -201,6 +201,39 @@ impl Settings {
         ingress.len != 0 && ingress.holds(addr) || egress.len != 0 && egress.holds(addr)
     }
 
+    /// The addresses of this machine.
+    pub fn local_addresses(&self) -> impl Iterator<Item = &Addr> {
+        listed(&self.locals).map(|local| &local.addr)
+    }
+
+    /// The addresses that NAT sends from.
+    pub fn nat_addresses(&self) -> impl Iterator<Item = &Addr> {
+        listed(&self.nat).map(|local| &local.addr)
+    }
+
+    /// Whether this is an address of this machine.
+    #[inline(always)]
+    pub fn is_local(&self, addr: &Addr) -> bool {
+        self.local_addresses().any(|local| local == addr)
+    }
+
+    /// Whether an address is ours as a source alone: NAT's, and what IP in IP is sent from.
+    #[inline(always)]
+    pub fn is_source(&self, addr: &Addr) -> bool {
+        self.nat_addresses().any(|nat| nat == addr) || self.is_ipip_source(addr)
+    }
+
+    /// Our address of the family of `like` on `arm`.
+    pub fn local_on(&self, arm: u8, like: &Addr) -> Option<&Addr> {
+        let on_arm = listed(&self.locals).filter(|local| local.arm & 1 == arm & 1);
+        on_arm.map(|local| &local.addr).find(|addr| addr.is_v4() == like.is_v4())
+    }
+
+    /// The largest IP packet that an arm's port takes, bytes; 0 where that is not known.
+    pub fn mtu_of(&self, arm: u8) -> u16 {
+        self.locals.iter().find(|local| local.arm == arm).map_or(0, |local| local.mtu)
+    }
+
     /// What is known of a port at an address of this machine: `PORT_*`, 0 for nothing.
     #[inline(always)]
     pub fn own_port(&self, addr: &Addr, proto: u8, port: u16) -> u8 {
@@ -250,6 +283,12 @@ impl Settings {
         }
         0
     }
+}
+
+/// Those that are set; an unspecified address ends the list.
+#[inline(always)]
+fn listed(locals: &[Local]) -> impl Iterator<Item = &Local> {
+    locals.iter().take_while(|local| !is_end(&local.addr))
 }
 
 /// Word by word: the kernel's verifier forgets a word that differs before it looks at the next.

@@ -4,12 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use super::{Label, Place, Region, RegionError, Role, header};
-use crate::affinity::Affinities;
-use crate::flow::Flows;
-use crate::fragment::Fragments;
 use crate::layout::{Section, Sizes};
-use crate::return_leg::ReturnLegs;
-use crate::scope::Scopes;
 
 /// What goes over as it is. The header has fields of its own below, counters too. What is missing
 /// here belongs to the lcores that were (status, rings, locks), or is found again from the rest.
@@ -128,11 +123,7 @@ impl Region {
         }
         self.add_counters(&old);
         self.copy_header(&old);
-        let flows = Flows::new(self).recover().kept;
-        Fragments::new(self).recover();
-        Affinities::new(self).recover();
-        Scopes::new(self).recover();
-        ReturnLegs::new(self).recover();
+        let flows = self.recover().kept;
         let from = other.path().to_path_buf();
         Ok(TakeOver::Taken { from, flows, generation: self.generation() })
     }

@@ -220,7 +220,7 @@ fn change(writer: &mut Writer<'_>, web: u32, round: u32, size: u32) -> Result<()
             writer.put_backend(&Backend { arm: (mark % 250) as u8, ..backend }).map(|id| (id, 1))
         })
         .collect::<Result<_, _>>()?;
-    writer.set_slots(web, &ids, size, "TCP", 0)?;
+    writer.set_slots(web, &ids, size, "TCP")?;
     // The same key is moved to and fro, its neighbours come and go.
     writer.put_frontend(&frontend(1), if round.is_multiple_of(2) { web } else { other })?;
     writer.put_frontend(&frontend(2 + (round % 40) as u16), other)?;

@@ -24,12 +24,8 @@ fn marks_of(key: &FrontendKey) -> impl Iterator<Item = FrontendKey> {
 }
 
 impl Writer<'_> {
-    /// Lets a service answer on a frontend, whichever service answered there before.
-    pub fn put_frontend(&mut self, key: &FrontendKey, service: u32) -> Result<(), Refusal> {
-        self.put_noted_frontend(key, service, 0)
-    }
-
-    /// The same with a note for whoever lists frontends.
+    /// Lets a service answer on a frontend, whichever service answered there before. The note is
+    /// for lists of frontends.
     pub fn put_noted_frontend(
         &mut self,
         key: &FrontendKey,

@@ -2,7 +2,7 @@
 //! arena's far end, away from the tables, whose lengths are few.
 
 use super::{Refusal, Writer, place};
-use crate::checksum::checksum;
+use crate::checksum::checksum_of_words;
 use crate::layout::Section;
 use crate::record::{Prefix, SlotArray};
 use crate::set::TableSet;
@@ -86,6 +86,5 @@ pub(super) fn array_sum(
     service: u32,
     array: &SlotArray,
 ) -> u64 {
-    let bytes: Vec<u8> = tables.slots(array).flat_map(u32::to_le_bytes).collect();
-    checksum(place(section, service), &bytes)
+    checksum_of_words(place(section, service), tables.slots(array))
 }

@@ -4,12 +4,12 @@ use super::runs::{BOUNDS, STAYS, array_sum};
 use super::{Refusal, Writer, place};
 use crate::checksum::checksum;
 use crate::layout::Section;
-use crate::maglev::{self, MaglevBackend, Seed};
+use crate::maglev::{self, Seed};
 use crate::record::{NAME_BYTES, NONE, SLOT_ARRAYS, Service, SlotArray};
 
 impl Writer<'_> {
     /// Adds a service or changes the policy of the one with this name, and returns its id. `slots`,
-    /// `single`, `ranges` and `stays` of `policy` are ignored: [`Writer::set_slots`],
+    /// `single`, `ranges` and `stays` of `policy` are ignored: [`Writer::set_table`],
     /// [`Writer::set_ranges`] and [`Writer::set_stays`] decide them.
     pub fn put_service(&mut self, name: &str, policy: &Service) -> Result<u32, Refusal> {
         if name.is_empty() || name.len() > NAME_BYTES {
@@ -73,31 +73,15 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Says which backends serve a service, with their weights (0 gets nothing), in a table of
-    /// `size` slots; `protocol` is part of what Maglev hashes, "TCP" or "UDP". One backend is kept
-    /// in the service itself. The table in use until now is kept until `keep_until_s` of the
-    /// region's clock, or let go if that is 0.
-    pub fn set_slots(
-        &mut self,
-        id: u32,
-        backends: &[(u32, u32)],
-        size: u32,
-        protocol: &str,
-        keep_until_s: u32,
-    ) -> Result<(), Refusal> {
-        let (ids, views) = self.serving(backends, protocol)?;
-        self.set_table(id, &ids, |seed| maglev::build(&views, size, seed), size, keep_until_s)
-    }
-
-    /// The same with ids, and with what makes the table of them where it takes one: for each slot
-    /// the place in `ids` of its backend.
+    /// Says which backends serve a service, in a table of `size` slots; `table` makes it where it
+    /// takes one: for each slot the place in `ids` of its backend. One backend is kept in the
+    /// service itself.
     pub fn set_table(
         &mut self,
         id: u32,
         ids: &[u32],
         table: impl FnOnce(Seed) -> Vec<u32>,
         size: u32,
-        keep_until_s: u32,
     ) -> Result<(), Refusal> {
         let mut service = self.known_service(id)?;
         if !maglev::SIZES.contains(&size) {
@@ -120,51 +104,9 @@ impl Writer<'_> {
         }
         self.begin()?;
         service.single = single;
-        let now = self.fill_array(id, &slots)?;
-        if before.count > 0 && keep_until_s > 0 {
-            self.release_array(id, service.slots[SLOT_ARRAYS - 1]);
-            service.slots.copy_within(1..SLOT_ARRAYS - 1, 2);
-            service.slots[1] = SlotArray { retire_s: keep_until_s, ..before };
-        } else {
-            self.release_array(id, before);
-        }
-        service.slots[0] = now;
+        service.slots[0] = self.fill_array(id, &slots)?;
+        self.release_array(id, before);
         self.put_twin(Section::Services, self.parts.services, id, service)
-    }
-
-    /// Lets go of tables whose time to be kept is over.
-    pub fn expire_slots(&mut self, id: u32, now_s: u32) -> Result<(), Refusal> {
-        let mut service = self.known_service(id)?;
-        let over = |array: &SlotArray| array.count > 0 && array.retire_s <= now_s;
-        if !service.slots[1..].iter().any(over) {
-            return Ok(());
-        }
-        self.begin()?;
-        for i in 1..SLOT_ARRAYS {
-            if over(&service.slots[i]) {
-                self.release_array(id, service.slots[i]);
-                service.slots[i] = SlotArray::default();
-            }
-        }
-        self.put_twin(Section::Services, self.parts.services, id, service)
-    }
-
-    /// Ids and Maglev's view of the backends that get slots.
-    fn serving(
-        &self,
-        backends: &[(u32, u32)],
-        protocol: &str,
-    ) -> Result<(Vec<u32>, Vec<MaglevBackend>), Refusal> {
-        let tables = self.prepared();
-        let mut ids = Vec::with_capacity(backends.len());
-        let mut texts = Vec::with_capacity(backends.len());
-        for &(id, weight) in backends.iter().filter(|(_, weight)| *weight > 0) {
-            let backend = tables.backend(id).ok_or_else(|| self.no_backend(id))?;
-            let text = maglev::text(&backend.addr, backend.port, protocol);
-            ids.push(id);
-            texts.push(MaglevBackend { text, weight });
-        }
-        Ok((ids, texts))
     }
 
     pub(super) fn known_service(&self, id: u32) -> Result<Service, Refusal> {

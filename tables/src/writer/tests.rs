@@ -1,6 +1,7 @@
 //! What the writer puts is what readers see, and what it refuses changes nothing.
 
 use super::*;
+use crate::maglev::{self, MaglevBackend};
 use crate::next_hop::NextHop;
 use crate::note::{Member, ServiceNote};
 use crate::record::{ADDRESS_MARK, Backend, Local, NONE, Service, SlotArray};
@@ -9,6 +10,32 @@ use std::net::IpAddr;
 
 mod killed;
 mod model;
+
+impl Writer<'_> {
+    /// Has backends serve a service by their weights (0 gets nothing), as Maglev shares its slots.
+    pub(crate) fn set_slots(
+        &mut self,
+        id: u32,
+        backends: &[(u32, u32)],
+        size: u32,
+        protocol: &str,
+    ) -> Result<(), Refusal> {
+        let tables = self.prepared();
+        let (mut ids, mut views) = (Vec::new(), Vec::new());
+        for &(id, weight) in backends.iter().filter(|(_, weight)| *weight > 0) {
+            let backend = tables.backend(id).ok_or_else(|| self.no_backend(id))?;
+            let text = maglev::text(&backend.addr, backend.port, protocol);
+            ids.push(id);
+            views.push(MaglevBackend { text, weight });
+        }
+        self.set_table(id, &ids, |seed| maglev::build(&views, size, seed), size)
+    }
+
+    /// Lets a service answer on a frontend.
+    pub(crate) fn put_frontend(&mut self, key: &FrontendKey, id: u32) -> Result<(), Refusal> {
+        self.put_noted_frontend(key, id, 0)
+    }
+}
 
 fn region() -> Region {
     // How many stores a chain takes depends on what meets in it: the same in every run.
@@ -57,7 +84,7 @@ fn nothing_is_seen_before_the_commit_and_all_of_it_after() {
     let web = writer.put_service("default/web", &policy()).unwrap();
     let b = writer.put_backend(&backend(1)).unwrap();
     writer.put_frontend(&key("203.0.113.1", 80, 6), web).unwrap();
-    writer.set_slots(web, &[(b, 100)], 251, "TCP", 0).unwrap();
+    writer.set_slots(web, &[(b, 100)], 251, "TCP").unwrap();
     let before = region.tables(0);
     assert_eq!(before.frontend(0, &addr("203.0.113.1"), 80, 6), None);
     assert!(before.service(web).is_none() && before.backend(b).is_none());
@@ -84,7 +111,7 @@ fn two_appliances_of_one_seed_choose_alike_whatever_their_ids() {
         let mut writer = Writer::attach(&region).unwrap();
         let web = writer.put_service("web", &policy()).unwrap();
         let ids = order.map(|last| (writer.put_backend(&backend(last)).unwrap(), 100));
-        writer.set_slots(web, &ids, 251, "TCP", 0).unwrap();
+        writer.set_slots(web, &ids, 251, "TCP").unwrap();
         writer.commit().unwrap();
         let set = region.tables(region.generation());
         let service = set.service(web).unwrap();
@@ -101,6 +128,20 @@ fn two_appliances_of_one_seed_choose_alike_whatever_their_ids() {
 }
 
 #[test]
+fn a_change_of_its_policy_moves_no_slot_of_a_service() {
+    let region = region();
+    let mut writer = Writer::attach(&region).unwrap();
+    let web = writer.put_service("web", &policy()).unwrap();
+    let ids: Vec<_> = (1..=3).map(|i| (writer.put_backend(&backend(i)).unwrap(), 1)).collect();
+    writer.set_slots(web, &ids, 251, "TCP").unwrap();
+    writer.commit().unwrap();
+    let before = writer.committed().service(web).unwrap().slots;
+    assert_eq!(before.map(|array| array.count), [251, 0, 0, 0]);
+    assert_eq!(writer.put_service("web", &policy()).unwrap(), web);
+    assert_eq!(writer.prepared().service(web).unwrap().slots, before);
+}
+
+#[test]
 fn a_reader_of_the_old_generation_keeps_all_of_it() {
     let region = region();
     let _fastpath = region.claim(Role::Fastpath).unwrap();
@@ -108,7 +149,7 @@ fn a_reader_of_the_old_generation_keeps_all_of_it() {
     let mut writer = Writer::attach(&region).unwrap();
     let web = writer.put_service("web", &policy()).unwrap();
     let ids: Vec<_> = (1..=3).map(|i| (writer.put_backend(&backend(i)).unwrap(), 1)).collect();
-    writer.set_slots(web, &ids, 251, "TCP", 0).unwrap();
+    writer.set_slots(web, &ids, 251, "TCP").unwrap();
     writer.put_frontend(&key("203.0.113.1", 80, 6), web).unwrap();
     writer.commit().unwrap();
 
@@ -118,7 +159,7 @@ fn a_reader_of_the_old_generation_keeps_all_of_it() {
         (0..251u64).map(|i| set.pick(service, i * (u64::MAX / 251)).unwrap()).collect()
     };
     let before = picks(&old);
-    writer.set_slots(web, &ids[1..], 251, "TCP", 0).unwrap();
+    writer.set_slots(web, &ids[1..], 251, "TCP").unwrap();
     writer.remove_frontend(&key("203.0.113.1", 80, 6)).unwrap();
     writer.remove_backend(ids[0].0).unwrap();
     writer.commit().unwrap();
@@ -269,32 +310,11 @@ fn every_full_table_names_its_setting() {
     }
     let refused = writer.put_next_hop(&addr("10.0.1.200"), 0).unwrap_err();
     assert_eq!(setting(refused), "region.max_next_hops");
-    writer.set_slots(0, &[(0, 1), (1, 1)], 8191, "TCP", 0).unwrap();
-    let refused = writer.set_slots(1, &[(0, 1), (1, 1)], 16_381, "TCP", 0).unwrap_err();
+    writer.set_slots(0, &[(0, 1), (1, 1)], 8191, "TCP").unwrap();
+    let refused = writer.set_slots(1, &[(0, 1), (1, 1)], 16_381, "TCP").unwrap_err();
     assert_eq!(refused, Refusal::Slots { wanted: 16_381, free: 8193, room: 16_384 });
     assert!(refused.to_string().contains("raise region.slots"));
     writer.commit().unwrap();
-}
-
-#[test]
-fn a_service_keeps_its_old_slots_for_as_long_as_it_was_told() {
-    let region = region();
-    let mut writer = Writer::attach(&region).unwrap();
-    let web = writer.put_service("web", &policy()).unwrap();
-    let ids: Vec<_> = (1..=4).map(|i| (writer.put_backend(&backend(i)).unwrap(), 1)).collect();
-    for (i, count) in [2, 3, 4, 3, 2, 3].into_iter().enumerate() {
-        writer.set_slots(web, &ids[..count], 251, "TCP", 100 + i as u32).unwrap();
-        writer.commit().unwrap();
-    }
-    let service = *writer.committed().service(web).unwrap();
-    assert!(service.slots.iter().all(|array| array.count == 251));
-    assert_eq!(service.slots.map(|array| array.retire_s), [0, 105, 104, 103]);
-    writer.expire_slots(web, 104).unwrap();
-    writer.commit().unwrap();
-    let service = *writer.committed().service(web).unwrap();
-    assert_eq!(service.slots.map(|array| array.count), [251, 251, 0, 0]);
-    assert_eq!(writer.put_service("web", &policy()).unwrap(), web, "the policy moves no slot");
-    assert_eq!(writer.prepared().service(web).unwrap().slots, service.slots);
 }
 
 #[test]
@@ -400,8 +420,8 @@ fn what_makes_no_sense_is_refused_and_changes_nothing() {
     writer.put_service(&"x".repeat(120), &policy()).map(drop).unwrap();
     writer.abort().unwrap();
     assert!(matches!(writer.remove_service(web), Err(Refusal::InUse { uses: 1, .. })));
-    writer.set_slots(web, &[(7, 1)], 251, "TCP", 0).unwrap_err();
-    writer.set_slots(web, &[], 250, "TCP", 0).unwrap_err();
+    writer.set_slots(web, &[(7, 1)], 251, "TCP").unwrap_err();
+    writer.set_slots(web, &[], 250, "TCP").unwrap_err();
     writer.put_backend(&Backend { next_hop: 3, ..backend(1) }).unwrap_err();
     writer.remove_backend(3).unwrap_err();
     let mut settings = Settings::EMPTY;
@@ -441,7 +461,7 @@ fn a_hundred_thousand_changes_leak_no_room() {
             let old = key("203.0.113.1", 1 + ((round - 30) % 60) as u16, 6);
             writer.remove_frontend(&old).unwrap();
         }
-        writer.set_slots(web, &ids[..2 + round as usize % 2], 2039, "TCP", 0).unwrap();
+        writer.set_slots(web, &ids[..2 + round as usize % 2], 2039, "TCP").unwrap();
         lcore.acknowledge(writer.commit().unwrap());
         lcore.turn();
         lcore.turn();

@@ -107,8 +107,8 @@ pub fn list<'a>(members: &'a Members, prefix: &str, suffix: &str) -> Vec<&'a str
 }
 
 /// A page of at most `size` from where `token` says, and the next token. Tokens are positions.
-pub fn page<T: Clone>(
-    all: &[T],
+pub fn page<T>(
+    mut all: Vec<T>,
     token: Option<&str>,
     size: Option<usize>,
 ) -> Result<(Vec<T>, Option<String>), Refusal> {
@@ -118,5 +118,7 @@ pub fn page<T: Clone>(
         Some(_) => return refuse("InvalidParameterValue", "no such page"),
     };
     let to = size.map_or(all.len(), |size| all.len().min(from + size.max(1)));
-    Ok((all[from..to].to_vec(), (to < all.len()).then(|| format!("at-{to}"))))
+    let next = (to < all.len()).then(|| format!("at-{to}"));
+    all.truncate(to);
+    Ok((all.split_off(from), next))
 }

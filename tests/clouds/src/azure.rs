@@ -32,5 +32,7 @@ mod view;
 pub mod world;
 mod write;
 
+pub use answer::Answer;
+pub use request::Asked;
 pub use standin::{Call, Standin};
 pub use world::World;

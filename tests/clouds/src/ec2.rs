@@ -66,7 +66,7 @@ fn shown<T: Clone>(
     name: &str,
     one: impl Fn(&T) -> String,
 ) -> Result<String, Refusal> {
-    let (found, next) = page(all, get(asked, "NextToken"), world.page)?;
+    let (found, next) = page(all.to_vec(), get(asked, "NextToken"), world.page)?;
     let next = next.map(|n| element("nextToken", n)).unwrap_or_default();
     Ok(items(name, found.iter().map(one)) + &next)
 }

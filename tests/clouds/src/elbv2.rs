@@ -59,7 +59,7 @@ fn groups(world: &mut World, asked: &Members) -> Result<String, Refusal> {
     }
     let meant = |g: &&Group| wanted.is_empty() || wanted.contains(&g.arn.as_str());
     let found: Vec<Group> = world.groups.iter().filter(meant).cloned().collect();
-    let (shown, next) = page(&found, get(asked, "Marker"), world.page)?;
+    let (shown, next) = page(found, get(asked, "Marker"), world.page)?;
     let mut text = String::from("<TargetGroups>");
     for g in shown {
         let balancers = world.balancers.iter().filter(|b| b.group == g.arn);

@@ -34,7 +34,7 @@ fn resources(world: &World, asked: &Value) -> Result<String, Refusal> {
         })
     };
     let found: Vec<Group> = world.groups.iter().filter(|_| ours).filter(met).cloned().collect();
-    let (shown, next) = page(&found, Some(text(asked, "PaginationToken")), world.page)?;
+    let (shown, next) = page(found, Some(text(asked, "PaginationToken")), world.page)?;
     let each = shown.iter().map(|group| {
         let tags = group.tags.iter().map(|(k, v)| json!({ "Key": k, "Value": v }));
         json!({ "ResourceARN": group.arn, "Tags": tags.collect::<Vec<_>>() })

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use config::checked::Prefix;
 use foldhash::HashMap;
 use smallvec::SmallVec;
-use tables::maglev::{DEFAULT_SIZE, Seed};
+use tables::maglev::Seed;
 
 use super::wildcard::Wildcard;
 use super::{Failure, Key, Map, Maps, Value};
@@ -33,7 +33,7 @@ impl Default for Options {
         Options {
             addresses: Vec::new(),
             open_cluster: false,
-            maglev_size: DEFAULT_SIZE,
+            maglev_size: 16_381,
             seed: Seed::default(),
         }
     }

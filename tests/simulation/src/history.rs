@@ -3,20 +3,20 @@
 
 use fastrand::Rng;
 
-/// Plays histories, one for each seed from 1 on. `SIMULATION_SEED=7` plays a single one again,
-/// `SIMULATIONS=100000` as many. A history that goes wrong says which seed it had, and `test`, the
-/// test's package and name for cargo.
+/// Plays histories, one for each seed from 1 on, after those of `pinned` seeds, which went wrong
+/// once. `SIMULATION_SEED=7` plays a single one again, `SIMULATIONS=100000` as many. A history that
+/// goes wrong says which seed it had, and `test`, the test's package and name for cargo.
 #[expect(clippy::expect_used, reason = "a variable of the environment that is no number")]
-pub fn play(test: &str, histories: u64, history: impl Fn(&mut Rng)) {
+pub fn play(test: &str, pinned: &[u64], histories: u64, history: impl Fn(&mut Rng)) {
     let number = |name: &str| {
         let text = std::env::var(name).ok()?;
         Some(text.parse::<u64>().expect("a number"))
     };
-    let seeds = match number("SIMULATION_SEED") {
-        Some(seed) => seed..=seed,
-        None => 1..=number("SIMULATIONS").unwrap_or(histories),
+    let (pinned, seeds) = match number("SIMULATION_SEED") {
+        Some(seed) => (&[][..], seed..=seed),
+        None => (pinned, 1..=number("SIMULATIONS").unwrap_or(histories)),
     };
-    for seed in seeds {
+    for seed in pinned.iter().copied().chain(seeds) {
         let told = Seed { seed, test };
         history(&mut Rng::with_seed(seed));
         drop(told);

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use crate::Emulator;
 
 /// No test takes so long; it is told what it waited for.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A lifecycle that runs, with what it publishes.
 pub struct Running<E> {

@@ -1,13 +1,15 @@
 //! The kernel accepts the programs, and its copy of `packet` finds in packets what the host's does.
 #![expect(clippy::panic, reason = "a test that can't be set up fails")]
 
+mod loading;
 #[path = "../bpf/src/open.rs"]
 mod open;
 
 use aya::maps::Array;
-use aya::programs::{ProgramError, TestRun, Xdp};
+use aya::programs::TestRun;
 use aya::{Ebpf, EbpfLoader, TestRunOptions};
 use fastrand::Rng;
+use loading::{load, program};
 use open::{Found, OPENED, Report};
 use packet::addr::Addr;
 use packet::flow::{FlowKey, HashKey};
@@ -15,32 +17,13 @@ use packet::ip::Ip;
 use packet::window::Window;
 use tests::cases::{self, Act, Wire};
 
-/// What the contract allows a program, on any kernel.
-const MOST_INSTRUCTIONS: u32 = 250_000;
 /// The kernel takes none shorter.
 const SHORTEST: usize = 14;
 
 fn loaded(object: &[u8], programs: &[&str]) -> Ebpf {
     let mut ebpf = EbpfLoader::new().load(object).unwrap_or_else(|e| panic!("{e}"));
-    for name in programs {
-        let program = program(&mut ebpf, name);
-        match program.load() {
-            Err(ProgramError::LoadError { io_error, verifier_log }) => {
-                panic!("{name}: {io_error}\n{verifier_log}")
-            }
-            loaded => loaded.unwrap_or_else(|e| panic!("{name}: {e}")),
-        }
-        let info = program.info().expect("a loaded program has one");
-        let verified = info.verified_instruction_count().expect("kernels from 5.16 on tell it");
-        println!("{name}: {verified} instructions verified, {} bytes", info.size_jitted());
-        assert!(verified < MOST_INSTRUCTIONS, "{name}");
-    }
+    load(&mut ebpf, programs);
     ebpf
-}
-
-fn program<'a>(ebpf: &'a mut Ebpf, name: &str) -> &'a mut Xdp {
-    let program = ebpf.program_mut(name).unwrap_or_else(|| panic!("no program {name}"));
-    program.try_into().expect("all are XDP programs")
 }
 
 /// What this machine's own copy of the stages finds.

@@ -4,6 +4,7 @@
 
 #[path = "../bpf/src/asked.rs"]
 mod asked;
+mod loading;
 mod maps;
 
 use asked::{Asked, BACK, BACK_HIGH, FRONT_HIGH, MISSED};
@@ -15,6 +16,7 @@ use tables::addresses::Addresses;
 use tables::flow::{Answer, Flows, Forward, GatewayLeg, NewFlow, Recovery};
 use tables::fragment::Fragments;
 use tables::layout::{Section, Sizes};
+use tables::maglev;
 use tables::nat_port::NatPorts;
 use tables::next_hop::NextHop;
 use tables::note::ServiceNote;
@@ -91,14 +93,16 @@ fn furnish(writer: &mut Writer<'_>) -> Vec<u32> {
             arm: 1,
             pad: 0,
         };
-        backends.push((writer.put_backend(&backend).expect("there is room"), 100));
+        backends.push(writer.put_backend(&backend).expect("there is room"));
     }
     let policy =
         Service { tunnel_port: 6081, mode: Mode::Tunnel as u8, tunnel: 1, ..Service::EMPTY };
     let mut service = |n: usize| {
         let id = writer.put_service(&format!("web/{n}"), &policy).expect("there is room");
         let count = [0, 1, 2, 5, 12, 3, 7, 1][n];
-        writer.set_slots(id, &backends[..count], 251, "TCP", 0).expect("there is room");
+        writer
+            .set_table(id, &backends[..count], |_| maglev::shares(&vec![1; count], 251), 251)
+            .expect("there is room");
         // Some of the clients 198.51.100.0 to .31; of an odd number the last range ends nowhere.
         let bounds = (0..[0, 1, 2, 5, 8, 3, 7, 4][n]).map(|at| 0xc633_6400 + 4 * at);
         let words: Vec<u32> = bounds.flat_map(|last| [0, 0, 0xffff, last]).collect();
@@ -140,13 +144,13 @@ fn kernel_and_host_find_the_same_frontends_and_pick_the_same_backends() {
         let mut rng = Rng::with_seed(7 + kinds);
         for n in 0..48 {
             let key = frontend_key(&mut rng, kinds);
-            writer.put_frontend(&key, services[n % 8]).expect("there is room");
+            writer.put_noted_frontend(&key, services[n % 8], 0).expect("there is room");
         }
         let generation = writer.commit().expect("it is whole");
         // What is prepared after it is not seen by it.
         for n in 0..6 {
             let key = FrontendKey { port: 8000 + n, ..frontend_key(&mut rng, kinds) };
-            let _ = writer.put_frontend(&key, services[0]);
+            let _ = writer.put_noted_frontend(&key, services[0], 0);
         }
         let mut kernel = Kernel::new(&region, &["frontend"]);
         let set = region.tables(generation);

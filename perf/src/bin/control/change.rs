@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant, SystemTime};
 
+use nix::time::{ClockId, clock_gettime};
 use slowpath::live::Shared;
 use slowpath::reconcile::rest;
 use state::object::Change;
@@ -33,6 +34,8 @@ pub struct Step {
     pub disk: Duration,
     /// From there until the generation is committed and lcores are told.
     pub told: Duration,
+    /// CPU time of the control loop for that, which a busy machine changes less.
+    pub cpu: Duration,
     /// From there until the lcore has acknowledged, and the frontends are done.
     pub done: Duration,
 }
@@ -46,8 +49,9 @@ pub struct Changes {
 /// What goes to the control loop, and when it was on disk.
 type Order = (Change, Instant);
 
-/// The loop's answer: when it had told the lcores, and when all was done.
-type Answer = Result<(Instant, Instant), String>;
+/// The loop's answer: when it had told the lcores, when all was done, and its CPU time until the
+/// former.
+type Answer = Result<(Instant, Instant, Duration), String>;
 
 /// Measures changes, each of another backend, among `services` services, and in one big service.
 pub fn measure(services: u32, changes: u32) -> Result<[Changes; 2], String> {
@@ -105,7 +109,7 @@ fn among(load: Load, changes: u32) -> Result<Changes, String> {
             control.run(puts, 500)?;
             let ready = Instant::now();
             // Whoever asks begins then.
-            let _ = answers.send(Ok((ready, ready)));
+            let _ = answers.send(Ok((ready, ready, Duration::ZERO)));
             turn(&mut control, shared, &ordered, &answers)
         });
         let steps = ask(&load, changes, &mut store, shared, (&orders, &answered));
@@ -129,6 +133,11 @@ fn poll(region: &Region, stop: &AtomicBool) -> Result<(), String> {
     Ok(())
 }
 
+fn thread_time() -> Result<Duration, String> {
+    let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_err(|e| e.to_string())?;
+    Ok(Duration::from(time))
+}
+
 /// The control loop: takes what comes, and rests as slowpath's loop does.
 fn turn(
     control: &mut Control<'_>,
@@ -137,23 +146,25 @@ fn turn(
     answers: &Sender<Answer>,
 ) -> Result<(), String> {
     use std::sync::mpsc::TryRecvError;
-    let mut under_way: Option<(u64, Instant)> = None;
+    let mut under_way: Option<(u64, Instant, Duration)> = None;
     loop {
         match orders.try_recv() {
             Ok((change, _)) => {
+                let begun = thread_time()?;
                 let revision = control.take(&[change])?;
                 control.step();
-                under_way = Some((revision, Instant::now()));
+                let cpu = thread_time()?.saturating_sub(begun);
+                under_way = Some((revision, Instant::now(), cpu));
             }
             Err(TryRecvError::Empty) => control.step(),
             Err(TryRecvError::Disconnected) => return Ok(()),
         }
         let reconciled = control.reconciler.reconciled();
-        if let Some((_, told)) = under_way.take_if(|(revision, _)| *revision <= reconciled) {
+        if let Some((_, told, cpu)) = under_way.take_if(|(revision, ..)| *revision <= reconciled) {
             // Whoever asked may have gone away with an error of its own.
-            let _ = answers.send(Ok((told, Instant::now())));
+            let _ = answers.send(Ok((told, Instant::now(), cpu)));
         }
-        shared.rest(rest(under_way.map(|(_, told)| told), Instant::now()));
+        shared.rest(rest(under_way.map(|(_, told, _)| told), Instant::now()));
     }
 }
 
@@ -180,8 +191,8 @@ fn ask(
         let kept = Instant::now();
         orders.send((change, kept)).map_err(|_| over(()))?;
         shared.wake();
-        let (told, done) = answers.recv().map_err(|_| over(()))??;
-        steps.push(Step { disk: kept - begun, told: told - kept, done: done - kept });
+        let (told, done, cpu) = answers.recv().map_err(|_| over(()))??;
+        steps.push(Step { disk: kept - begun, told: told - kept, cpu, done: done - kept });
         // The next one meets a loop that rests.
         std::thread::sleep(Duration::from_millis(2));
     }

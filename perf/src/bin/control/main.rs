@@ -111,6 +111,7 @@ fn show_changes(changes: &Changes) {
     };
     row("on disk (append and sync)", &|step| step.disk);
     row("from there: committed, lcores told", &|step| step.told);
+    row("CPU time of the control loop for that", &|step| step.cpu);
     row("from there: acknowledged, frontends done", &|step| step.done);
 }
 

@@ -16,8 +16,7 @@ use standins::azure::World;
 use standins::azure::operation::{End, Outcome};
 use standins::faults::{Fault, Rule};
 
-mod side;
-use side::{Side, side};
+use simulation::azure_side::{Side, side};
 
 const SUBSCRIPTION: &str = "00000000-0000-0000-0000-0000000000aa";
 

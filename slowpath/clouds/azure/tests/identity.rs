@@ -23,8 +23,7 @@ use standins::azure::{Standin, World};
 use standins::faults::{Fault, Rule};
 use tokio::sync::watch;
 
-mod side;
-use side::{Side, side, side_as};
+use simulation::azure_side::{Side, side, side_as};
 
 const SUBSCRIPTION: &str = "00000000-0000-0000-0000-0000000000aa";
 const TOKEN: &str = "/metadata/identity/oauth2/token";

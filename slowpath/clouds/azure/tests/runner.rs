@@ -39,8 +39,8 @@ async fn it_finds_its_place_joins_once_and_is_ready() {
         assert_eq!((report.state.as_str(), report.region.as_str()), ("member", "westeurope"));
         assert_eq!(machine.azure.with(|world| named(world, &nic(0))), ["weir"]);
         let told = machine.appliance.told();
-        assert_eq!(told.first().unwrap(), "asking Azure for our pool");
-        assert_eq!(told.last().unwrap(), "");
+        assert_eq!(told.first().unwrap().1, "asking Azure for our pool");
+        assert_eq!(told.last().unwrap().1, "");
         machine.pass(600).await;
         assert_eq!((machine.asked(PUT_NIC, "ok"), machine.asked(PUT_POOL, "ok")), (1, 0));
         let flows = machine.azure.with(|world| world.serves(&pool("weir"), &FIRST.address()));
@@ -202,16 +202,16 @@ async fn with_preboot_health_pass_probes_pass_until_it_was_able_once() {
     begin.azure.fault(out("LIST loadBalancers"));
     let mut machine = begin.start().await;
     machine.until("trouble", |report| !report.trouble.is_empty()).await;
-    assert!(machine.appliance.passes.load(Ordering::Relaxed));
+    assert!(machine.appliance.probes.passes.load(Ordering::Relaxed));
     machine.azure.behave();
     machine.until("its place", |report| report.phase == "outside").await;
-    assert!(machine.appliance.passes.load(Ordering::Relaxed));
-    assert!(machine.appliance.told().iter().all(String::is_empty));
+    assert!(machine.appliance.probes.passes.load(Ordering::Relaxed));
+    assert!(machine.appliance.told().iter().all(|(_, told)| told.is_empty()));
     *machine.appliance.able.lock().unwrap() = Ok(());
     machine.ready().await;
     *machine.appliance.able.lock().unwrap() = Err(vec!["lcore 1 stands still".into()]);
     machine.until_probe("lcore 1 stands still").await;
-    assert!(!machine.appliance.passes.load(Ordering::Relaxed));
+    assert!(!machine.appliance.probes.passes.load(Ordering::Relaxed));
 }
 
 #[tokio::test]
@@ -288,7 +288,7 @@ async fn tunnels_are_followed_when_the_world_changes_them() {
     begin.lines = both.to_owned();
     let mut machine = ready(begin).await;
     machine.pass(3).await;
-    assert_eq!(machine.appliance.followed(), 0, "they are as they are written");
+    assert_eq!(machine.appliance.probes.followed(), 0, "they are as they are written");
     machine.azure.with(|world| {
         change_pool(world, "weir", |pool| {
             pool["properties"]["tunnelInterfaces"][0]["port"] = json!(2001);
@@ -312,7 +312,7 @@ async fn tunnels_are_followed_when_the_world_changes_them() {
         ("imds", "ipv4")
     );
     assert_eq!(of(&report, "gw6").carried.external_vni, 867);
-    assert_eq!(machine.appliance.followed(), 1);
+    assert_eq!(machine.appliance.probes.followed(), 1);
 }
 
 #[tokio::test]
@@ -326,7 +326,7 @@ async fn with_tunnels_alarm_they_are_told_and_left_as_they_are() {
     let report = machine.until_found("tunnels-other").await;
     assert_eq!(report.tunnels[0].told.internal_vni, 900);
     machine.pass(60).await;
-    assert_eq!(machine.appliance.followed(), 0);
+    assert_eq!(machine.appliance.probes.followed(), 0);
     assert_eq!(machine.report().tunnels[0].carried.internal_vni, 800);
 }
 

@@ -1,6 +1,5 @@
 //! Requests and readings, compared with Microsoft's published examples (`make fixtures`).
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
-#![expect(dead_code, reason = "other tests need more of the other side")]
 
 use std::path::{Path, PathBuf};
 
@@ -13,8 +12,7 @@ use serde_json::{Map, Value};
 use standins::azure::{Call, World};
 use standins::faults::{Fault, Rule};
 
-mod side;
-use side::{Side, side};
+use simulation::azure_side::{Side, side};
 
 fn folder() -> PathBuf {
     standins::fixtures::folder("azure-rest-examples")

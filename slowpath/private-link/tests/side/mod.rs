@@ -3,22 +3,17 @@
 use std::future::Future;
 use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
 
-use azure::client::{Client, Settings as Reach};
-use azure::credentials::{Credentials, Variables};
-use azure::imds::Metadata;
-use azure::sovereign::Sovereign;
+use azure::credentials::Variables;
 use clouds::retry::{Pause, Policy};
 use config::checked::AzureCredential;
 use private_link::object::{Address, EndpointSpec, Object, Spec, Status, Zone};
 use private_link::time::Time;
 use private_link::{Arms, Next, Standing, Turn};
 use serde_json::{Value, json};
-use simulation::Moved;
+use simulation::azure_side::{self, Patience};
 use standins::azure::{Standin, World};
-use tokio::sync::watch;
 
 use azure::id::ResourceId;
 
@@ -79,11 +74,9 @@ impl Pause for Steady {
 }
 
 pub struct Side {
-    pub azure: Standin,
-    pub client: Client,
+    pub at: azure_side::Side,
     player: Player,
     pub last: Option<Duration>,
-    _stop: watch::Sender<bool>,
 }
 
 fn object() -> Object {
@@ -119,21 +112,11 @@ fn object() -> Object {
 }
 
 pub async fn side(world: World) -> Side {
-    let azure = Standin::start(world).await.unwrap();
-    let (stop, cancel) = watch::channel(false);
-    let moved = Arc::new(Moved(azure.clone()));
-    let metadata = Metadata::new(&azure.imds, "2023-07-01", 7, cancel.clone()).unwrap();
-    let metadata = metadata.with_pause(moved.clone());
-    let cloud = Sovereign::of("AzurePublicCloud", Some(&azure.url)).unwrap();
-    let roots = Some(azure.ca.clone());
-    let variables = Variables { authority: Some(azure.url.clone()), ..Variables::default() };
-    let kind = (AzureCredential::Auto, None);
-    let credentials = Credentials::new(kind, variables, &metadata, &cloud, roots.as_deref());
     // Asking again is the rounds' own business.
-    let reach = Reach { roots, bound: Duration::from_millis(1_500), policy: Policy::ONCE, seed: 7 };
-    let client = Client::new(reach, &cloud, Arc::new(credentials.unwrap()), cancel).unwrap();
-    let client = client.with_pause(moved);
-    Side { azure, client, player: Player::new(object()), last: None, _stop: stop }
+    let patience = Patience { bound: Duration::from_millis(1_500), policy: Policy::ONCE };
+    let kind = (AzureCredential::Auto, None);
+    let at = azure_side::side_by(world, kind, Variables::default(), patience).await;
+    Side { at, player: Player::new(object()), last: None }
 }
 
 impl Deref for Side {
@@ -152,18 +135,18 @@ impl DerefMut for Side {
 
 impl Side {
     pub fn now(&self) -> u64 {
-        self.azure.with(|world| world.clock())
+        self.at.azure.with(|world| world.clock())
     }
 
     /// The stand-in's time.
     pub fn clock(&self) -> Steady {
-        Steady(self.azure.clone())
+        Steady(self.at.azure.clone())
     }
 
     /// One round.
     pub async fn round(&mut self) -> Next {
         let (now, settings, standing) = (Time(self.now()), settings(), Standing::Owner);
-        let arms = Arms { service: &self.client, endpoint: &self.client };
+        let arms = Arms { service: &self.at.client, endpoint: &self.at.client };
         let turn = Turn { now, arms, pause: &Bounds, settings: &settings, standing: &standing };
         let next = self.player.play_round(&turn).await;
         let pause = Duration::from_secs(self.player.due.saturating_sub(now.0));
@@ -176,14 +159,14 @@ impl Side {
         let end = self.now() + seconds;
         self.until(end, |_| false).await;
         let left = end.saturating_sub(self.now());
-        self.azure.advance(Duration::from_secs(left));
+        self.at.azure.advance(Duration::from_secs(left));
     }
 
     /// Rounds as they are due, until it is so.
     pub async fn until(&mut self, end: u64, so: impl Fn(&Side) -> bool) {
         while !self.gone && self.due <= end && !so(self) {
             let wait = self.due.saturating_sub(self.now());
-            self.azure.advance(Duration::from_secs(wait));
+            self.at.azure.advance(Duration::from_secs(wait));
             self.round().await;
         }
     }
@@ -194,7 +177,7 @@ impl Side {
     }
 
     pub fn body(&self, id: &ResourceId) -> Value {
-        let found = self.azure.with(|world| world.find(id.as_str()).map(|f| f.body.clone()));
+        let found = self.at.azure.with(|world| world.find(id.as_str()).map(|f| f.body.clone()));
         found.unwrap_or(Value::Null)
     }
 

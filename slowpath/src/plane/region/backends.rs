@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use packet::addr::Addr;
+use state::room::give_back;
 use tables::flow::Flows;
 use tables::note::Member;
 use tables::record::{self, BackendState, NONE};
@@ -12,7 +13,7 @@ use tables::writer::{Referred, Refusal};
 
 use super::RegionPlane;
 use super::choice::{QUARANTINED, noted, recorded};
-use super::desired::{Key, Need, Wish};
+use super::desired::{Key, Known, Need, Wish};
 use super::leaving::DRAIN;
 use crate::plane::path_mtus;
 
@@ -21,11 +22,11 @@ const SWEEP: Duration = Duration::from_secs(1);
 
 impl RegionPlane<'_> {
     /// The backends of a service as the next generation will see them, with what it wishes of each.
-    pub(super) fn wishes_of(&self, id: u32) -> Vec<(Key, Wish)> {
+    pub(super) fn wishes_of(&self, id: u32) -> Vec<Known> {
         let set = self.writer.prepared();
         let Some(service) = set.service(id) else { return Vec::new() };
         let tunnel = service.mode == record::Mode::Tunnel as u8;
-        let wish = |member: Member| {
+        let known = |member: Member| {
             let backend = set.backend(member.backend)?;
             let failed = member.state & QUARANTINED != 0;
             let state = recorded(noted(member.state));
@@ -39,9 +40,10 @@ impl RegionPlane<'_> {
                 probe: if own { backend.probe } else { Addr::UNSPECIFIED },
                 need: tunnel.then_some(Need { kind, port, vni, arm, ipv6 }),
             };
-            Some((Key { addr: backend.addr, port: backend.port }, wish))
+            let key = Key { addr: backend.addr, port: backend.port };
+            Some(Known { key, wish, backend: member.backend })
         };
-        set.members(id).filter_map(wish).collect()
+        set.members(id).filter_map(known).collect()
     }
 
     pub(super) fn remember_wishes<'w>(
@@ -62,7 +64,7 @@ impl RegionPlane<'_> {
     pub(super) fn forget_wishes<'w>(&mut self, id: u32, keys: impl IntoIterator<Item = &'w Key>) {
         for key in keys {
             let Some(of_backend) = self.wishes.get_mut(key) else { continue };
-            for (_, wish) in of_backend.extract_if(.., |(service, _)| *service == id) {
+            for (_, wish) in of_backend.iter().filter(|(service, _)| *service == id) {
                 let Some(need) = wish.need else { continue };
                 let left = self.needs.get(&need).copied().unwrap_or(0);
                 match left > 1 {
@@ -73,8 +75,10 @@ impl RegionPlane<'_> {
                     }
                 }
             }
+            of_backend.retain(|(service, _)| *service != id);
             if of_backend.is_empty() {
                 self.wishes.remove(key);
+                give_back(&mut self.wishes);
             }
         }
     }

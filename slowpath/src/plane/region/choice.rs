@@ -29,6 +29,9 @@ pub(super) const COPY: u32 = 1 << 16;
 /// says of it.
 pub(super) const QUARANTINED: u8 = 0x80;
 
+/// Bytes of a backend in [`Choice::sum`].
+const SUMMED: usize = 40;
+
 /// A backend as one service asks for it.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Asked {
@@ -84,7 +87,8 @@ impl Choice {
     /// Not 0, which is the sum of a service that was never told.
     fn sum(&self, seed: &[u8; 12]) -> u64 {
         let policy = &self.policy;
-        let mut bytes = seed.to_vec();
+        let mut bytes = Vec::with_capacity(SUMMED * self.backends.len() + 64);
+        bytes.extend_from_slice(seed);
         bytes.extend_from_slice(&[policy.mode, policy.tunnel]);
         bytes.extend_from_slice(&policy.tunnel_port.to_le_bytes());
         bytes.extend_from_slice(&policy.vni.to_le_bytes());

@@ -41,3 +41,11 @@ pub(super) struct Wish {
     pub(super) probe: Addr,
     pub(super) need: Option<Need>,
 }
+
+/// A backend of a service, as the region has it.
+pub(super) struct Known {
+    pub(super) key: Key,
+    pub(super) wish: Wish,
+    /// Its id.
+    pub(super) backend: u32,
+}

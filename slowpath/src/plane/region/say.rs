@@ -1,12 +1,13 @@
 //! One frontend is said to the region: all of it, or it stays as it was.
 
-use std::collections::HashMap;
+use std::net::IpAddr;
 
 use config::services::Algorithm;
+use foldhash::HashMap;
 use packet::addr::Addr;
-use state::address::{Address, Reach, is_unspecified, wildcard_of};
+use state::address::{Address, Endpoint, Reach, is_unspecified, wildcard_of};
 use state::frontend::is_wildcard;
-use state::plane::{Refusal, Wanted};
+use state::plane::{Refusal, Wanted, maglev_text};
 use tables::maglev;
 use tables::note::{Member, ServiceNote};
 use tables::record::{self, FrontendKey, NONE};
@@ -14,7 +15,7 @@ use tables::writer;
 
 use super::RegionPlane;
 use super::choice::{Asked, COPY, Choice, places};
-use super::desired::{Key, Wish};
+use super::desired::{Key, Known, Wish};
 use crate::plane::compile;
 
 /// What the writer says to one step.
@@ -22,6 +23,9 @@ type FrontendSpec<T = ()> = Result<T, writer::Refusal>;
 
 /// So few differences are looked for one by one among all backends of a service.
 const FEW: usize = 8;
+
+/// With so many backends, the order of a service's is kept from one table to the next.
+const MANY: usize = 256;
 
 /// What a service wishes of backends.
 type Wishes = Vec<(Key, Wish)>;
@@ -40,36 +44,53 @@ struct Before {
 
 /// Which of the wishes from before are no more, or others, and what is new: a service of many
 /// backends has most of them as they were, in the same order.
-fn differences(before: Vec<(Key, Wish)>, asked: &[Asked]) -> (Wishes, Wishes) {
+fn differences(before: &[Known], asked: &[Asked]) -> (Wishes, Wishes) {
+    let told = |known: &Known| (known.key, known.wish.clone());
     let pair = |asked: &Asked| (asked.key, asked.wish.clone());
     let same =
-        |((key, wish), asked): &(&(Key, Wish), &Asked)| *key == asked.key && *wish == asked.wish;
+        |(known, asked): &(&Known, &Asked)| known.key == asked.key && known.wish == asked.wish;
     let first = before.iter().zip(asked).take_while(same).count();
     let ends = before[first..].iter().rev().zip(asked[first..].iter().rev());
     let last = ends.take_while(same).count();
     let gone = &before[first..before.len() - last];
     let news = &asked[first..asked.len() - last];
     if gone.len() + news.len() <= FEW {
-        let mut keys = gone.iter().map(|(key, _)| key).chain(news.iter().map(|asked| &asked.key));
+        let mut keys = gone.iter().map(|known| &known.key).chain(news.iter().map(|a| &a.key));
         let several = |key: &Key| {
-            before.iter().filter(|(other, _)| other == key).nth(1).is_some()
+            before.iter().filter(|other| other.key == *key).nth(1).is_some()
                 || asked.iter().filter(|other| other.key == *key).nth(1).is_some()
         };
         if !keys.any(several) {
-            return (gone.to_vec(), news.iter().map(pair).collect());
+            return (gone.iter().map(told).collect(), news.iter().map(pair).collect());
         }
     }
-    let was: HashMap<Key, &Wish> = before.iter().map(|(key, wish)| (*key, wish)).collect();
+    let was: HashMap<Key, &Wish> = before.iter().map(|known| (known.key, &known.wish)).collect();
     let is: HashMap<Key, &Wish> = asked.iter().map(|asked| (asked.key, &asked.wish)).collect();
     if was.len() < before.len() || is.len() < asked.len() {
         // One place for several protocols has several wishes: all are said again.
-        let news = asked.iter().map(pair).collect();
-        return (before, news);
+        return (before.iter().map(told).collect(), asked.iter().map(pair).collect());
     }
     let news = asked.iter().filter(|asked| was.get(&asked.key) != Some(&&asked.wish)).map(pair);
     let news = news.collect();
-    let gone = before.iter().filter(|(key, wish)| is.get(key) != Some(&wish)).cloned();
+    let gone = before.iter().filter(|known| is.get(&known.key) != Some(&&known.wish)).map(told);
     (gone.collect(), news)
+}
+
+/// The ids of backends by key: mostly those that a service had before, in the same order.
+struct Members<'b> {
+    before: &'b [Known],
+    at: usize,
+}
+
+impl Members<'_> {
+    /// The id of the next backend; none where it is not the next of those before, or one of the
+    /// few behind it.
+    fn next(&mut self, key: &Key) -> Option<u32> {
+        let left = self.before.get(self.at..)?;
+        let passed = left.iter().take(FEW).position(|known| known.key == *key)?;
+        self.at += passed + 1;
+        Some(left[passed].backend)
+    }
 }
 
 impl RegionPlane<'_> {
@@ -96,12 +117,10 @@ impl RegionPlane<'_> {
             let room = self.writer.slots_room(size, serving, &choice.runs());
             room.map_err(Refusal::new)?;
         }
+        let had = known.filter(|_| !same).map(|id| self.wishes_of(id)).unwrap_or_default();
         let (wishes, news) = match same {
             true => (Vec::new(), Vec::new()),
-            false => {
-                let before = known.map(|id| self.wishes_of(id)).unwrap_or_default();
-                differences(before, &choice.backends)
-            }
+            false => differences(&had, &choice.backends),
         };
         let before = Before {
             policy: known.and_then(|id| set.service(id)).copied(),
@@ -116,7 +135,7 @@ impl RegionPlane<'_> {
             }
             return Err(Refusal::new(refusal));
         }
-        if !same && let Err(refusal) = self.choose(id, &choice, wanted) {
+        if !same && let Err(refusal) = self.choose(id, &choice, wanted, &had) {
             // There was room a moment ago.
             self.broken = Some(Refusal::new(&refusal));
             return Err(Refusal::new(refusal));
@@ -157,10 +176,12 @@ impl RegionPlane<'_> {
     }
 
     /// Note, ranges and slots; room for all was made sure of.
-    fn choose(&mut self, id: u32, choice: &Choice, wanted: &Wanted) -> FrontendSpec {
+    fn choose(&mut self, id: u32, choice: &Choice, wanted: &Wanted, had: &[Known]) -> FrontendSpec {
         let mut members = Vec::with_capacity(choice.backends.len());
+        let mut known = Members { before: had, at: 0 };
         for asked in &choice.backends {
-            let backend = self.writer.backend_id(&asked.key.addr, asked.key.port).unwrap_or(NONE);
+            let by_key = || self.writer.backend_id(&asked.key.addr, asked.key.port);
+            let backend = known.next(&asked.key).or_else(by_key).unwrap_or(NONE);
             let Asked { weight, state, protocol, .. } = *asked;
             members.push(Member { backend, weight, state, protocol });
         }
@@ -176,21 +197,37 @@ impl RegionPlane<'_> {
         let mut stays: Vec<u32> = stays.map(|(_, member)| member.backend).collect();
         stays.sort_unstable();
         self.writer.set_stays(id, &stays)?;
-        let mut views = wanted.maglev();
-        // One that leaves may have no weight, and serves where nothing else does.
-        views.iter_mut().for_each(|view| view.weight = view.weight.max(1));
         // A proxy's service chooses nobody.
-        let serving = if choice.policy.proxy_port == 0 { views.len() } else { 0 };
+        let serving = if choice.policy.proxy_port == 0 { choice.serving } else { 0 };
         let ids: Vec<u32> = members.iter().take(serving).map(|m| m.backend).collect();
-        let size = choice.table_size;
-        let table = |seed| match wanted.frontend.service.spec.algorithm {
-            Algorithm::Maglev => maglev::build(&views, size, seed),
-            Algorithm::Random => {
-                let weights: Vec<u32> = views.iter().map(|view| view.weight).collect();
-                maglev::shares(&weights, size)
+        let (size, algorithm) = (choice.table_size, wanted.frontend.service.spec.algorithm);
+        if algorithm != Algorithm::Maglev || serving < MANY {
+            self.orders.remove(&id);
+        }
+        let orders = &mut self.orders;
+        let table = |seed| {
+            let serving = &choice.backends[..serving];
+            // One that leaves may have no weight, and serves where nothing else does.
+            let weights: Vec<u32> = serving.iter().map(|b| u32::from(b.weight).max(1)).collect();
+            match algorithm {
+                Algorithm::Random => maglev::shares(&weights, size),
+                Algorithm::Maglev if serving.len() < MANY => {
+                    let mut views = wanted.maglev();
+                    views.iter_mut().zip(weights).for_each(|(view, weight)| view.weight = weight);
+                    maglev::build(&views, size, seed)
+                }
+                Algorithm::Maglev => {
+                    let backend = |asked: &Asked| (asked.key, asked.protocol);
+                    let backends: Vec<(Key, u8)> = serving.iter().map(backend).collect();
+                    let text = |(Key { addr, port }, protocol): &(Key, u8)| {
+                        let (addr, port, protocol) = (IpAddr::from(*addr), *port, *protocol);
+                        maglev_text(&Endpoint { addr, port, protocol })
+                    };
+                    orders.entry(id).or_default().table(&backends, &weights, text, size, seed)
+                }
             }
         };
-        self.writer.set_table(id, &ids, table, size, 0)
+        self.writer.set_table(id, &ids, table, size)
     }
 
     /// As it was before `place` was refused.
@@ -257,7 +294,8 @@ impl RegionPlane<'_> {
                 continue;
             }
             let before = self.writer.changes();
-            let keys: Vec<Key> = self.wishes_of(id).into_iter().map(|(key, _)| key).collect();
+            let keys: Vec<Key> = self.wishes_of(id).into_iter().map(|known| known.key).collect();
+            self.orders.remove(&id);
             self.forget_wishes(id, &keys);
             for key in keys {
                 self.settle_backend(key)?;

@@ -145,8 +145,8 @@ fn the_policy_is_the_services() {
     ));
     let spec = service_of(&object);
     assert_eq!(object.key().to_string(), "Service shop/web of kubernetes");
-    assert_eq!(object.labels.as_ref().unwrap()["app"], "web".into());
-    assert_eq!(object.annotations.as_ref().unwrap()["who"], "knows".into());
+    assert_eq!(&*object.labels.as_ref().unwrap()["app"], "web");
+    assert_eq!(&*object.annotations.as_ref().unwrap()["who"], "knows");
     let policies = (spec.external_policy, spec.internal_policy);
     assert_eq!(policies, (TrafficPolicy::Local, TrafficPolicy::Cluster));
     assert_eq!((spec.health_check_port, spec.affinity_s), (31_000, 10_800));

@@ -70,7 +70,7 @@ fn serve(writer: &mut Writer<'_>, name: &str, last: u8) -> u32 {
     };
     let backends = [1, 2].map(|n| (writer.put_backend(&backend(2 * last + n)).unwrap(), 100));
     writer.put_frontend(&key(last), id).unwrap();
-    writer.set_slots(id, &backends, 251, "TCP", 0).unwrap();
+    writer.set_slots(id, &backends, 251, "TCP").unwrap();
     writer.commit().unwrap();
     id
 }

@@ -15,14 +15,13 @@ fn seen(set: &TableSet<'_>) -> String {
         .services()
         .map(|(id, s)| {
             let slots = s.slots.map(|array| set.slots(&array).map(place).collect::<Vec<_>>());
-            let times = s.slots.map(|array| array.retire_s);
             let members: Vec<_> = set.members(id).map(|m| (place(m.backend), m.weight)).collect();
             let note = set.service_note(id).map(|note| (note.made_of, note.serving));
             let ranges: Vec<_> = set.source_ranges(id).map(|range| range.addr).collect();
             let bounds: Vec<_> = set.slots(&s.ranges).collect();
             let stays: Vec<_> = set.slots(&s.stays).map(place).collect();
             let kept = format!("{members:?} {note:?} {ranges:?} {bounds:?} {stays:?}");
-            format!("{:?} {} {} {slots:?} {times:?} {kept}", name(id), place(s.single), s.mss)
+            format!("{:?} {} {} {slots:?} {kept}", name(id), place(s.single), s.mss)
         })
         .collect();
     let mut backends: Vec<_> =
@@ -101,8 +100,8 @@ fn first(writer: &mut Writer<'_>) -> Result<u32, Refusal> {
         .map(|i| writer.put_backend(&backend(i)).map(|id| (id, u32::from(i))))
         .collect::<Result<_, _>>()?;
     writer.put_backend(&Backend { probe: addr("198.18.0.1"), ..backend(4) })?;
-    writer.set_slots(web, &ids[..3], 251, "TCP", 0)?;
-    writer.set_slots(dns, &ids[3..], 251, "UDP", 0)?;
+    writer.set_slots(web, &ids[..3], 251, "TCP")?;
+    writer.set_slots(dns, &ids[3..], 251, "UDP")?;
     writer.put_note(web, &note(1, 3), &members(&ids))?;
     writer.put_note(dns, &note(2, 1), &members(&ids[3..]))?;
     writer.set_ranges(web, &ranges(3), &[0, 0, 0xffff, 7, 0, 0, 0xffff, 9])?;
@@ -122,8 +121,8 @@ fn second(writer: &mut Writer<'_>) -> Result<u32, Refusal> {
     let new = writer.put_backend(&backend(9))?;
     writer.put_backend(&Backend { probe: addr("198.18.0.2"), state: 1, ..backend(4) })?;
     let ids: Vec<_> = writer.prepared().backends().map(|(id, _)| (id, 1)).collect();
-    writer.set_slots(web, &ids, 509, "TCP", 44)?;
-    writer.set_slots(third, &[(new, 1)], 251, "TCP", 0)?;
+    writer.set_slots(web, &ids, 509, "TCP")?;
+    writer.set_slots(third, &[(new, 1)], 251, "TCP")?;
     writer.put_note(web, &note(3, 5), &members(&ids))?;
     writer.put_note(third, &note(4, 1), &members(&[(new, 1)]))?;
     writer.set_ranges(web, &ranges(1), &[0, 0, 0xffff, 8])?;

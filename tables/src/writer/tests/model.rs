@@ -138,7 +138,7 @@ fn apply(writer: &mut Writer<'_>, model: &mut Model, step: &Step) {
                 .iter()
                 .map(|p| (writer.backend_id(&backend(*p).addr, 80).unwrap(), u32::from(*weight)))
                 .collect();
-            writer.set_slots(id, &ids, 251, "TCP", 0).unwrap();
+            writer.set_slots(id, &ids, 251, "TCP").unwrap();
             model.services.insert(name_of(*service), places);
         }
         Step::Commit | Step::Reclaim | Step::Restart | Step::Abort => {}

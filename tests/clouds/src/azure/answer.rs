@@ -26,10 +26,22 @@ impl Answer {
         Answer { status, headers: Vec::new(), body: None }
     }
 
+    /// A header's value.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(of, _)| *of == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
     /// With a header more.
     pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Answer {
         self.headers.push((name, value.into()));
         self
+    }
+}
+
+impl From<Refusal> for Answer {
+    fn from(refusal: Refusal) -> Answer {
+        Answer::of(refusal.status, written(&refusal))
     }
 }
 

@@ -11,8 +11,15 @@ use crate::azure::view::{look, shown};
 use crate::azure::world::{Resource, World};
 use crate::azure::{dns, identity, link, probe, write};
 
-/// Answers a request of somebody who has shown a token.
-pub fn answer(world: &mut World, asked: &Asked) -> Told<Answer> {
+impl World {
+    /// Answers a request to Resource Manager, without asking who sends it.
+    pub fn answer(&mut self, asked: &Asked) -> Answer {
+        self.settle();
+        answer(self, asked).unwrap_or_else(Answer::from)
+    }
+}
+
+fn answer(world: &mut World, asked: &Asked) -> Told<Answer> {
     version(asked)?;
     let marker = "/providers/microsoft.authorization/permissions";
     if asked.path.to_ascii_lowercase().ends_with(marker) {
@@ -46,7 +53,9 @@ pub fn answer(world: &mut World, asked: &Asked) -> Told<Answer> {
         "DELETE" => "delete",
         other => return refuse(405, "MethodNotAllowed", format!("no {other} here")),
     };
-    allowed(world, &format!("{}/{verb}", kind.whole()), &path.id())?;
+    if !world.forbidden.is_empty() {
+        allowed(world, &format!("{}/{verb}", kind.whole()), &path.id())?;
+    }
     match (asked.method.as_str(), path.is_item()) {
         ("GET", false) => listed(world, asked, &path, kind),
         ("GET", true) => read(world, &path, kind),
@@ -76,17 +85,21 @@ fn version(asked: &Asked) -> Told<()> {
 
 /// There are this subscription and this group.
 fn scope(world: &World, path: &Path) -> Told<()> {
-    let start = format!("/subscriptions/{}/", path.subscription).to_ascii_lowercase();
-    if !world.groups.iter().any(|group| group.to_ascii_lowercase().starts_with(&start)) {
+    let named = |id: &str, at, name: &str| {
+        id.split('/').nth(at).is_some_and(|word| word.eq_ignore_ascii_case(name))
+    };
+    let mut here = world.groups.iter().filter(|id| named(id, 2, &path.subscription)).peekable();
+    if here.peek().is_none() {
         let why = format!("The subscription '{}' could not be found.", path.subscription);
         return refuse(404, "SubscriptionNotFound", why);
     }
-    let Some(group) = &path.group else { return Ok(()) };
-    let id = format!("{start}resourceGroups/{group}");
-    if world.groups.iter().any(|known| same(known, &id)) {
-        return Ok(());
+    match &path.group {
+        Some(group) if !here.any(|id| named(id, 4, group)) => {
+            let why = format!("Resource group '{group}' could not be found.");
+            refuse(404, "ResourceGroupNotFound", why)
+        }
+        _ => Ok(()),
     }
-    refuse(404, "ResourceGroupNotFound", format!("Resource group '{group}' could not be found."))
 }
 
 fn absent<T>(path: &Path, kind: &Kind) -> Told<T> {
@@ -121,20 +134,22 @@ fn listed(world: &World, asked: &Asked, path: &Path, kind: &Kind) -> Told<Answer
             }
         }
         Place::Own => {
-            let within = |resource: &&Resource| {
-                let Some(other) = Path::parse(&resource.id) else { return false };
-                let here = match &path.group {
-                    Some(_) => same(above(&resource.id), &path.id()),
-                    None => other.subscription.eq_ignore_ascii_case(&path.subscription),
-                };
-                (here && Kind::of(&other) == Some(kind)) || dns::lists(path, &other)
+            let (id, all) = (path.id(), dns::is_list_of_all(path));
+            let within = |resource: &&Resource| match &path.group {
+                Some(_) if all => dns::lists(&id, &resource.id),
+                Some(_) => same(above(&resource.id), &id),
+                None => Path::parse(&resource.id).is_some_and(|other| {
+                    let here = other.subscription.eq_ignore_ascii_case(&path.subscription);
+                    here && Kind::of(&other) == Some(kind)
+                }),
             };
             world.resources.iter().filter(within).map(|r| shown(world, r)).collect()
         }
     };
     let token = asked.query("$skiptoken");
-    let (page, next) = crate::answer::page(&all, token, world.page)?;
-    let mut body = json!({ "value": page });
+    let (page, next) = crate::answer::page(all, token, world.page)?;
+    let mut body = json!({});
+    body["value"] = Value::Array(page);
     if let Some(next) = next {
         let version = asked.query("api-version").unwrap_or_default();
         let (base, path) = (&asked.base, &asked.path);

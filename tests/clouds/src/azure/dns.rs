@@ -30,10 +30,24 @@ pub fn check_record(path: &Path, body: &mut Value) -> Told<Vec<String>> {
     Ok(Vec::new())
 }
 
+/// Whether a path is that of all of a zone's records.
+pub fn is_list_of_all(path: &Path) -> bool {
+    path.types().eq_ignore_ascii_case("privateDnsZones/ALL")
+}
+
 /// Whether a list of all of a zone's records has this one.
-pub fn lists(list: &Path, other: &Path) -> bool {
-    let all = list.types().eq_ignore_ascii_case("privateDnsZones/ALL");
-    all && is_record(&other.types()) && same(parent(&other.id()), above(&list.id()))
+pub fn lists(list: &str, other: &str) -> bool {
+    let within = same(parent(other), above(list));
+    within && Path::parse(other).is_some_and(|other| is_record(&other.types()))
+}
+
+/// A zone has a record of authority from the beginning.
+pub fn give_authority(world: &mut World, zone: &str) {
+    let id = format!("{zone}/SOA/@");
+    if world.find(&id).is_none() {
+        let record = json!({ "email": "azureprivatedns-host.microsoft.com", "serialNumber": 1 });
+        world.write(&id, json!({ "properties": { "ttl": 3600, "soaRecord": record } }));
+    }
 }
 
 /// What a network's link must be.
@@ -71,5 +85,6 @@ pub fn doom(world: &World, path: &Path, body: &Value) -> Option<End> {
 
 /// A type is that of records, which lie in their zone and go with it.
 pub fn is_record(types: &str) -> bool {
-    ["privateDnsZones/A", "privateDnsZones/TXT"].iter().any(|t| types.eq_ignore_ascii_case(t))
+    let records = ["privateDnsZones/A", "privateDnsZones/SOA", "privateDnsZones/TXT"];
+    records.iter().any(|t| types.eq_ignore_ascii_case(t))
 }

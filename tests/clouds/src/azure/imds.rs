@@ -6,13 +6,13 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use crate::azure::answer::{Answer, list, text};
+use crate::azure::identity;
 use crate::azure::member::addresses;
 use crate::azure::path::{Path, name, parent, same};
 use crate::azure::request::Asked;
 use crate::azure::rule::{rules_of, sku};
 use crate::azure::view::shown;
 use crate::azure::world::{Event, World, guid};
-use crate::azure::{identity, pool};
 
 /// No version is newer.
 const NEWEST: &str = "2025-04-07";
@@ -217,7 +217,7 @@ fn gather(world: &World, id: &str, local: &str, rules: &mut Vec<Value>, tunnels:
     }
     let gateway = frontends.iter().find(of_family).or(frontends.first());
     let gateway = gateway.map(|f| text(f, "/properties/privateIPAddress")).unwrap_or_default();
-    let pool = pool::shown(world, id).unwrap_or_default();
+    let pool = world.shown(id).unwrap_or_default();
     for tunnel in list(&pool, "/properties/tunnelInterfaces") {
         let word = |member: &str| text(tunnel, member).to_ascii_lowercase();
         tunnels.push(json!({

@@ -120,7 +120,7 @@ pub fn removable(world: &World, path: &Path) -> Told<()> {
 }
 
 fn join(world: &World, path: &Path, to: &str) -> Told<()> {
-    let Some(found) = pool::shown(world, to) else {
+    let Some(found) = world.shown(to) else {
         return missing(to, &path.id());
     };
     let action = "loadBalancers/backendAddressPools/join/action";

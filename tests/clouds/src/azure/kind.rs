@@ -92,6 +92,7 @@ pub const KINDS: &[Kind] = &[
     network("privateDnsZones", Own, Operation, Location),
     network("privateDnsZones/A", Own, Now, Now),
     network("privateDnsZones/TXT", Own, Now, Now),
+    network("privateDnsZones/SOA", Own, Never, Never),
     network("privateDnsZones/ALL", Own, Never, Never),
     network("privateDnsZones/virtualNetworkLinks", Own, Operation, Location),
     compute("virtualMachines"),
@@ -112,6 +113,12 @@ impl Kind {
             kind.provider.eq_ignore_ascii_case(&path.provider)
                 && kind.types.eq_ignore_ascii_case(&types)
         })
+    }
+
+    /// Of what an id names, and the id taken apart.
+    pub fn parse(id: &str) -> Option<(&'static Kind, Path)> {
+        let path = Path::parse(id)?;
+        Some((Kind::of(&path)?, path))
     }
 
     /// `Microsoft.Network/loadBalancers/backendAddressPools`.

@@ -3,13 +3,11 @@
 use serde_json::Value;
 
 use crate::azure::answer::{Told, list, list_mut, missing, put, refuse, text};
-use crate::azure::kind::Kind;
 use crate::azure::member::{addresses, members};
 use crate::azure::network;
 use crate::azure::path::{Path, parent, same};
 use crate::azure::rights::joins;
 use crate::azure::rule::{rules_of, sku};
-use crate::azure::view::look;
 use crate::azure::world::World;
 
 fn invalid<T>(why: impl Into<String>) -> Told<T> {
@@ -151,11 +149,4 @@ pub fn removable(world: &World, path: &Path) -> Told<()> {
         }
     }
     Ok(())
-}
-
-/// A pool as it is told.
-pub fn shown(world: &World, id: &str) -> Option<Value> {
-    let path = Path::parse(id)?;
-    let kind = Kind::of(&path)?;
-    look(world, &path, kind).map(|(pool, _)| pool)
 }

@@ -1,7 +1,5 @@
 //! What a load balancer's probes say about the members of its pools.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use crate::azure::answer::{Answer, Told, list, refuse, text};
@@ -9,7 +7,6 @@ use crate::azure::kind::How;
 use crate::azure::member::{addresses, members};
 use crate::azure::operation::Plan;
 use crate::azure::path::{Path, name, same};
-use crate::azure::pool;
 use crate::azure::request::Asked;
 use crate::azure::rule::rules_of;
 use crate::azure::view::shown;
@@ -61,18 +58,11 @@ impl World {
             if self.backends.iter().any(|b| b.pool == pool && b.address == address) {
                 continue;
             }
-            let (good, next) = (self.good, self.now + self.interval);
-            let (up, bad) = (false, 0);
-            self.backends.push(Backend { pool, address, configuration, good, up, bad, next });
+            let next = self.now + self.interval;
+            self.backends.push(Backend::new((pool, address, configuration), self.good, next));
         }
-        let (now, step) = (self.now, self.interval.max(Duration::from_millis(1)));
-        for backend in &mut self.backends {
-            while backend.next <= now {
-                backend.bad = if backend.good { 0 } else { backend.bad.saturating_add(1) };
-                backend.up = backend.good || (backend.up && backend.bad < 2);
-                backend.next += step;
-            }
-        }
+        let (now, interval) = (self.now, self.interval);
+        self.backends.iter_mut().for_each(|backend| backend.pass(now, interval));
     }
 
     /// What the probes of a member bring from now on.
@@ -84,19 +74,23 @@ impl World {
     /// A member of a pool gets new flows: its probes say so, and nobody set it down.
     pub fn serves(&self, pool: &str, address: &str) -> bool {
         let found = self.backends.iter().find(|b| same(&b.pool, pool) && b.address == address);
-        let up = found.is_some_and(|backend| backend.up);
-        match self.admin(pool, address) {
-            Some(state) if state == "Down" => false,
-            Some(state) if state == "Up" => true,
-            _ => up,
-        }
+        let admin = self.admin(pool, address);
+        found.is_some_and(|backend| backend.serves(admin.as_deref(), self.is_probed(pool)))
+    }
+
+    /// A rule that leads to a pool has a probe, or none leads there.
+    fn is_probed(&self, pool: &str) -> bool {
+        let home = Path::parse(pool).and_then(|path| self.find(&path.top().id()));
+        let rules = home.map(|home| rules_of(&home.body, pool)).unwrap_or_default();
+        let probes = |rule: &Value| !text(rule, "/properties/probe/id").is_empty();
+        rules.is_empty() || rules.iter().any(probes)
     }
 
     /// `adminState` of a member.
     pub fn admin(&self, pool: &str, address: &str) -> Option<String> {
         let backend = self.backends.iter().find(|b| same(&b.pool, pool) && b.address == address);
         let configuration = backend.and_then(|backend| backend.configuration.clone());
-        let shown = pool::shown(self, pool)?;
+        let shown = self.shown(pool)?;
         let entries = list(&shown, "/properties/loadBalancerBackendAddresses");
         let entry = entries.iter().find(|entry| match &configuration {
             Some(id) => same(text(entry, "/properties/networkInterfaceIPConfiguration/id"), id),

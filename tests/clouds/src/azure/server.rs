@@ -17,7 +17,7 @@ use crate::azure::answer::{Answer, Refusal, written};
 use crate::azure::request::{Asked, operation};
 use crate::azure::standin::{Call, Inside, Standin, reply};
 use crate::azure::world::World;
-use crate::azure::{arm, bodies, control, identity, imds, tls};
+use crate::azure::{bodies, control, identity, imds, tls};
 use crate::faults::{Fault, Faults, Rule};
 
 /// Headers that calls keep.
@@ -193,15 +193,16 @@ fn answer(world: &mut World, side: &Side, asked: &Asked) -> Answer {
     if asked.path.ends_with("/oauth2/v2.0/token") {
         return identity::login(world, asked);
     }
-    world.settle();
-    let told = world.admit(asked).and_then(|()| arm::answer(world, asked));
-    told.unwrap_or_else(|refusal| {
-        let answer = Answer::of(refusal.status, written(&refusal));
-        match refusal.status {
-            401 => answer.with("www-authenticate", identity::challenge(world, &asked.base)),
-            _ => answer,
+    match world.admit(asked) {
+        Ok(()) => world.answer(asked),
+        Err(refusal) => {
+            let answer = Answer::from(refusal);
+            match answer.status {
+                401 => answer.with("www-authenticate", identity::challenge(world, &asked.base)),
+                _ => answer,
+            }
         }
-    })
+    }
 }
 
 fn note(standin: &Standin, asked: &Asked, operation: String, status: u16) {

@@ -20,11 +20,11 @@ pub fn shown(world: &World, resource: &Resource) -> Value {
     let path = Path::parse(&resource.id);
     let kind = path.as_ref().and_then(Kind::of);
     let (Some(path), Some(kind)) = (path, kind) else { return resource.body.clone() };
-    let mut body = resource.body.clone();
+    let (mut body, etag) = (resource.body.clone(), resource.etag());
     put(&mut body, "id", Some(resource.id.clone().into()));
     put(&mut body, "name", Some(path.name().into()));
     put(&mut body, "type", Some(kind.whole().into()));
-    put(&mut body, "etag", Some(resource.etag().into()));
+    put(&mut body, "etag", Some(etag.as_str().into()));
     let state = world.state_of(resource);
     // Records have none.
     let told = (!dns::is_record(kind.types)).then(|| state.into());
@@ -39,7 +39,7 @@ pub fn shown(world: &World, resource: &Resource) -> Value {
             let id = format!("{}/{}/{}", resource.id, name(inner.types), text(element, "/name"));
             put(element, "id", Some(id.into()));
             put(element, "type", Some(inner.whole().into()));
-            put(element, "etag", Some(resource.etag().into()));
+            put(element, "etag", Some(etag.as_str().into()));
             put(object_member(element, "properties"), "provisioningState", Some(state.into()));
         }
     }
@@ -64,10 +64,20 @@ pub fn look(world: &World, path: &Path, kind: &Kind) -> Option<(Value, String)> 
     Some((found.clone(), home.etag()))
 }
 
+impl World {
+    /// A resource as it is told, by its id.
+    pub fn shown(&self, id: &str) -> Option<Value> {
+        let (kind, path) = Kind::parse(id)?;
+        look(self, &path, kind).map(|(shown, _)| shown)
+    }
+}
+
 /// Writes what follows from other resources into a load balancer.
 fn show_balancer(world: &World, resource: &Resource, body: &mut Value) {
-    let whole = body.clone();
-    put(body, "sku", Some(json!({ "name": sku(&whole), "tier": "Regional" })));
+    let sku = sku(body).to_owned();
+    put(body, "sku", Some(json!({ "name": sku, "tier": "Regional" })));
+    let all = body.pointer("/properties/loadBalancingRules").cloned();
+    let whole = json!({ "properties": { "loadBalancingRules": all } });
     let properties = object_member(body, "properties");
     put(properties, "resourceGuid", Some(guid(resource.id.len() as u64).into()));
     for member in ["frontendIPConfigurations", "backendAddressPools", "probes"] {
@@ -78,7 +88,7 @@ fn show_balancer(world: &World, resource: &Resource, body: &mut Value) {
             let used = (!used.is_empty()).then_some(Value::Array(used));
             put(object_member(part, "properties"), "loadBalancingRules", used);
             if member == "backendAddressPools" {
-                show_pool(world, resource, sku(&whole), part);
+                show_pool(world, resource, &sku, part);
             }
         }
     }

@@ -118,6 +118,9 @@ fn checked(
 /// Puts a body where it belongs.
 fn install(world: &mut World, path: &Path, kind: &Kind, mut body: Value) {
     let Place::Inside(member) = kind.place else {
+        if kind.types == "privateDnsZones" {
+            dns::give_authority(world, &path.id());
+        }
         return world.write(&path.id(), body);
     };
     put(&mut body, "name", Some(path.name().into()));
@@ -188,10 +191,34 @@ fn removable(world: &World, path: &Path, kind: &Kind) -> Told<()> {
 }
 
 impl World {
+    /// Puts a body where it belongs as it is, whatever Azure would say to it.
+    pub fn place(&mut self, id: &str, body: Value) {
+        if let Some((kind, path)) = Kind::parse(id) {
+            install(self, &path, kind, body);
+        }
+    }
+
+    /// Changes what is kept of a resource; its ETag becomes another one.
+    pub fn edit(&mut self, id: &str, change: impl FnOnce(&mut Value)) {
+        let Some((kind, path)) = Kind::parse(id) else { return };
+        let home = kind.home(&path).id();
+        let Some(found) = self.find_mut(&home) else { return };
+        match kind.place {
+            Place::Own => change(&mut found.body),
+            Place::Inside(member) => {
+                let mut kept = list_mut(&mut found.body, member).iter_mut();
+                let named = |e: &&mut Value| text(e, "/name").eq_ignore_ascii_case(path.name());
+                if let Some(element) = kept.find(named) {
+                    change(element);
+                }
+            }
+        }
+        self.touch(&home);
+    }
+
     /// A resource is gone.
     pub fn take_out(&mut self, id: &str) {
-        let found = Path::parse(id).and_then(|path| Some((Kind::of(&path)?, path)));
-        let Some((kind, path)) = found else { return };
+        let Some((kind, path)) = Kind::parse(id) else { return };
         let Place::Inside(member) = kind.place else {
             if let Some(endpoint) = self.find(id).filter(|_| kind.types == "privateEndpoints") {
                 link::disconnect(self, &endpoint.clone());

@@ -240,7 +240,7 @@ async fn zones_hold_records_and_lead_a_network_by_one_zone_of_a_name() {
         all.iter().map(|r| r["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(names(side.get(&format!("{own}/A")).await), ["*.apps"]);
-    assert_eq!(names(side.get(&format!("{own}/ALL")).await), ["*.apps", "weir"]);
+    assert_eq!(names(side.get(&format!("{own}/ALL")).await), ["@", "*.apps", "weir"]);
     let bad = json!({ "properties": { "ttl": 300, "aRecords": [{ "ipv4Address": "fd00::1" }] } });
     assert_eq!(side.put(&format!("{own}/A/six"), &bad).await.code(), "BadRequest");
 

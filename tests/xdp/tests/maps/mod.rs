@@ -1,15 +1,14 @@
 //! A region copied into the maps of a program, and back.
 
 use aya::maps::Map;
-use aya::programs::{ProgramError, TestRun, Xdp};
+use aya::programs::TestRun;
 use aya::{Ebpf, EbpfLoader, TestRunOptions};
 use std::os::fd::{AsFd, AsRawFd};
 use tables::layout::{Section, Term};
 use tables::region::Region;
 use tables::told::Told;
 
-/// What the contract allows a program, on any kernel.
-const MOST_INSTRUCTIONS: u32 = 250_000;
+use crate::loading::{load, program};
 
 /// A map's memory in this process.
 struct Mapped {
@@ -63,19 +62,7 @@ impl<A: Copy> Kernel<A> {
             loader.map_max_entries(term.section.map_name(), entries as u32);
         }
         let mut ebpf = loader.load(xdp_test_programs::TABLES).unwrap_or_else(|e| panic!("{e:?}"));
-        for name in programs {
-            let program = program(&mut ebpf, name);
-            match program.load() {
-                Err(ProgramError::LoadError { io_error, verifier_log }) => {
-                    panic!("{name}: {io_error}\n{verifier_log}")
-                }
-                loaded => loaded.unwrap_or_else(|e| panic!("{name}: {e}")),
-            }
-            let info = program.info().expect("a loaded program has one");
-            let verified = info.verified_instruction_count().expect("kernels from 5.16 on tell it");
-            println!("{name}: {verified} instructions verified, {} bytes", info.size_jitted());
-            assert!(verified < MOST_INSTRUCTIONS, "{name}");
-        }
+        load(&mut ebpf, programs);
         // Names, rings and status lines are no business of the kernel's program.
         let used = |term: &&Term| term.count > 0 && ebpf.map(term.section.map_name()).is_some();
         let mapped = |term: &Term| {
@@ -133,9 +120,4 @@ impl<A: Copy> Kernel<A> {
             at.read()
         }
     }
-}
-
-fn program<'a>(ebpf: &'a mut Ebpf, name: &str) -> &'a mut Xdp {
-    let program = ebpf.program_mut(name).unwrap_or_else(|| panic!("no program {name}"));
-    program.try_into().expect("all are XDP programs")
 }

@@ -2,8 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use aws::account;
@@ -12,14 +11,12 @@ use aws::runner::{AwsLifecycle, Cloud};
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
 use clouds::appliance::{Appliance, Ingress};
-use clouds::report::Report;
 use clouds::runner::Runner;
 use config::checked::{Aws, Config};
-use simulation::{Running, Time};
+use simulation::{Probes, Recorder, Running, Time};
 use standins::Standin;
 use standins::target::State;
 use standins::world::World;
-use tokio::sync::watch;
 
 pub const OWN: &str = "i-00000000000000001";
 pub const OWN_IP: &str = "10.0.1.11";
@@ -46,88 +43,26 @@ pub fn ingress() -> Ingress {
     Ingress { mac: [2, 0, 10, 0, 1, 1], addresses: vec![OWN_IP.parse().unwrap()] }
 }
 
-/// What the target was to AWS when probes were told something, and what.
-type Told = (Option<State>, String);
+/// The emulator's probes of the target.
+pub struct Probed(Standin);
 
-pub struct Recorder {
-    aws: Standin,
-    pub able: Mutex<Result<(), Vec<String>>>,
-    pub ingress: Mutex<Option<Ingress>>,
-    flows: AtomicU64,
-    told: watch::Sender<Vec<Told>>,
-    idle: Mutex<Option<Duration>>,
-    report: watch::Sender<Report>,
-}
+impl Probes for Probed {
+    /// What the target was to AWS.
+    type Seen = Option<State>;
 
-impl Recorder {
-    fn new(aws: &Standin) -> Recorder {
-        Recorder {
-            aws: aws.clone(),
-            able: Mutex::new(Ok(())),
-            ingress: Mutex::new(Some(ingress())),
-            flows: AtomicU64::new(0),
-            told: watch::Sender::default(),
-            idle: Mutex::default(),
-            report: watch::Sender::default(),
-        }
-    }
-
-    /// All that probes were told.
-    pub fn told(&self) -> Vec<Told> {
-        self.told.borrow().clone()
-    }
-
-    /// What they are told now; empty where it is 200.
-    pub fn probe(&self) -> String {
-        self.told.borrow().last().unwrap().1.clone()
-    }
-
-    pub fn idle(&self) -> Option<Duration> {
-        *self.idle.lock().unwrap()
-    }
-
-    pub fn flows(&self, flows: u64) {
-        self.flows.store(flows, Ordering::Relaxed);
-    }
-}
-
-impl Appliance for Recorder {
-    fn able(&self) -> Result<(), Vec<String>> {
-        self.able.lock().unwrap().clone()
-    }
-
-    fn activity(&self) -> (u64, u64) {
-        (self.flows.load(Ordering::Relaxed), 1)
-    }
-
-    fn ingress(&self) -> Option<Ingress> {
-        self.ingress.lock().unwrap().clone()
-    }
-
-    /// The stand-in's probes hear it.
-    fn hold_back(&self, reasons: Vec<String>) {
-        let told = reasons.join("; ");
-        let state = self.aws.with(|world| {
-            world.good = reasons.is_empty();
-            [OWN, OWN_IP].into_iter().for_each(|id| world.probe(id, reasons.is_empty()));
+    fn answered(&self, pass: bool) -> Option<State> {
+        self.0.with(|world| {
+            world.good = pass;
+            [OWN, OWN_IP].into_iter().for_each(|id| world.probe(id, pass));
             [OWN, OWN_IP].into_iter().find_map(|id| world.state(GROUP, id))
-        });
-        self.told.send_modify(|all| all.push((state, told)));
-    }
-
-    fn tcp_idle(&self, idle: Duration) {
-        *self.idle.lock().unwrap() = Some(idle);
-    }
-
-    fn publish(&self, report: Report) {
-        self.report.send_replace(report);
+        })
     }
 }
 
 /// All that a start needs, to be spoiled.
 pub struct Begin {
     pub aws: Standin,
-    pub appliance: Arc<Recorder>,
+    pub appliance: Arc<Recorder<Probed>>,
     pub clock: Time<Standin>,
     pub settings: Aws,
     pub kept: Option<PathBuf>,
@@ -145,7 +80,7 @@ impl Begin {
 
     fn over(aws: Standin) -> Begin {
         let clock = Time::new(aws.clone());
-        let appliance = Arc::new(Recorder::new(&aws));
+        let appliance = Arc::new(Recorder::new(Probed(aws.clone()), ingress()));
         let settings = settings("cluster = \"north\"");
         Begin { aws, appliance, clock, settings, kept: None }
     }
@@ -161,7 +96,7 @@ impl Begin {
             seed: 7,
             ..account::Settings::default()
         };
-        let running = Running::begin(&aws, &appliance.report, |signals, cancel| {
+        let running = Running::begin(&aws, appliance.reports(), |signals, cancel| {
             let metadata = Metadata::new(Some(&aws.url), 7, cancel.clone()).unwrap();
             let cloud = Cloud::over(metadata, account, Arc::new(clock.clone()), cancel);
             let config = configured("cluster = \"north\"");
@@ -176,7 +111,7 @@ impl Begin {
 /// One that runs.
 pub struct Machine {
     pub aws: Standin,
-    pub appliance: Arc<Recorder>,
+    pub appliance: Arc<Recorder<Probed>>,
     pub clock: Time<Standin>,
     running: Running<Standin>,
 }
@@ -197,10 +132,7 @@ impl DerefMut for Machine {
 
 impl Machine {
     pub async fn until_probe(&mut self, told: &str) {
-        let mut heard = self.appliance.told.subscribe();
-        let fits = |all: &Vec<Told>| all.last().is_some_and(|last| last.1 == told);
-        let came = tokio::time::timeout(PATIENCE, heard.wait_for(fits)).await;
-        assert!(came.is_ok(), "probes are not told {told:?}: {:?}", self.appliance.told());
+        self.appliance.until_probe(told, |probe| probe == told).await;
     }
 
     /// Until the stand-in was asked that.

@@ -4,7 +4,9 @@
 //! `adminState` becomes `Down` at the same time: that works sooner than a probe that has to fail
 //! twice, and also where somebody set `Up`. Packets are forwarded until nothing is active, or our
 //! time is over: the cap's, or the machine's. Then the membership is removed, as `azure.remove`
-//! says, for at most 20 s. What Azure does or doesn't answer never makes that longer.
+//! says, for at most 20 s. Where no probe keeps new flows away, some may come until the membership
+//! is gone: they are waited for as those before them, within the same time. What Azure does or
+//! doesn't answer never makes that longer.
 //!
 //! A membership that stays, stays `Down`: to lift it while the probe may not have failed often
 //! enough yet would send flows to a process that ends. The next process lifts it, by what was kept.
@@ -108,7 +110,12 @@ impl Life {
         if let Some(Stage::Removing(exit, until)) = self.stage()
             && self.removed(now, until)
         {
-            self.enter(Stage::Waiting(exit));
+            let active = exit == Exit::Drained && !self.is_quiet(now);
+            if active && self.leaving.as_ref().is_some_and(|leaving| now < leaving.deadline) {
+                self.enter(Stage::Draining);
+            } else if now >= until || !self.acknowledge(now) {
+                self.enter(Stage::Waiting(if active { Exit::CapOver } else { exit }));
+            }
         }
         if let Some(Stage::Waiting(exit)) = self.stage() {
             if self.leaving.as_ref().is_some_and(|leaving| leaving.signalled) {
@@ -180,9 +187,12 @@ impl Life {
         }
         // Flows that were sent here just before it are to be seen as well.
         let kept_away = leaving.confirmed.unwrap_or(leaving.since + PROBE_FAILS);
-        let quiet_since = self.last_active.max(kept_away);
-        let quiet = self.flows == 0 && now >= quiet_since + self.settings.quiet;
-        quiet.then_some(Exit::Drained)
+        (self.is_quiet(now) && now >= kept_away + self.settings.quiet).then_some(Exit::Drained)
+    }
+
+    /// No flow is there, and no packet came for long enough.
+    fn is_quiet(&self, now: Instant) -> bool {
+        self.flows == 0 && now >= self.last_active + self.settings.quiet
     }
 
     /// The membership is one that we remove on leaving.
@@ -196,7 +206,7 @@ impl Life {
             }
     }
 
-    /// Removes the membership, then acknowledges; whether that is over.
+    /// Removes the membership; whether that is over.
     fn removed(&mut self, now: Instant, until: Instant) -> bool {
         let removed = self.leaving.as_ref().is_none_or(|leaving| leaving.removed);
         let removes = !removed && self.would_remove();
@@ -212,9 +222,8 @@ impl Life {
         if removes {
             self.member.goes();
             self.ask(now, Call::Leave);
-            return false;
         }
-        !self.acknowledge(now)
+        !removes
     }
 
     /// Acknowledges what there is to acknowledge; whether that goes on.

@@ -1,32 +1,29 @@
 //! An appliance that remembers what it was told, and its lifecycle at a stand-in.
 #![expect(dead_code, reason = "each test file takes what it needs")]
 
-use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use azure::client;
 use azure::credentials::Variables;
 use azure::runner::{AzureLifecycle, Cloud, Gateways};
 use azure::told::{End, Tunnels};
-use clouds::appliance::{Appliance, Ingress};
+use clouds::appliance::Ingress;
 use clouds::report::Report;
 use clouds::retry::{Pause, Policy};
 use clouds::runner::Runner;
 use config::checked::{Azure, Config};
 use serde_json::Value;
-use simulation::{Running, Time};
+use simulation::azure_side::Member;
+use simulation::{Recorder, Running, Time};
 use standins::azure::{Standin, World};
 use tokio::sync::watch;
 
 pub const GROUP: &str = "/subscriptions/00000000-0000-0000-0000-0000000000aa/resourceGroups/north";
 pub const PUT_NIC: &str = "NetworkInterfaces_CreateOrUpdate";
 pub const PUT_POOL: &str = "LoadBalancerBackendAddressPools_CreateOrUpdate";
-/// No test takes so long; it is told what it waited for.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Id of a resource of `Microsoft.Network`.
 pub fn network(kind: &str, name: &str) -> String {
@@ -117,115 +114,21 @@ pub fn tunnels(external: (u16, u32), internal: (u16, u32)) -> Tunnels {
     Tunnels { external: end(external), internal: end(internal) }
 }
 
-pub struct Recorder {
-    azure: Standin,
-    who: Who,
-    pub able: Mutex<Result<(), Vec<String>>>,
-    pub ingress: Mutex<Option<Ingress>>,
-    flows: AtomicU64,
-    pub strange: AtomicU64,
-    told: watch::Sender<Vec<String>>,
-    pub passes: AtomicBool,
-    carried: Mutex<BTreeMap<String, Tunnels>>,
-    followed: watch::Sender<u64>,
-    report: watch::Sender<Report>,
-}
-
-impl Recorder {
-    fn new(azure: &Standin, who: Who) -> Recorder {
-        let carried = [
-            ("gw".to_owned(), tunnels((10801, 801), (10800, 800))),
-            ("gw6".to_owned(), tunnels((2667, 867), (2666, 866))),
-        ];
-        Recorder {
-            azure: azure.clone(),
-            who,
-            able: Mutex::new(Ok(())),
-            ingress: Mutex::new(Some(who.ingress())),
-            flows: AtomicU64::new(0),
-            strange: AtomicU64::new(0),
-            told: watch::Sender::default(),
-            passes: AtomicBool::new(false),
-            carried: Mutex::new(carried.into()),
-            followed: watch::Sender::default(),
-            report: watch::Sender::default(),
-        }
-    }
-
-    /// All that probes were told, empty where it was 200.
-    pub fn told(&self) -> Vec<String> {
-        self.told.borrow().clone()
-    }
-
-    /// What they are told now.
-    pub fn probe(&self) -> String {
-        self.told.borrow().last().cloned().unwrap_or_default()
-    }
-
-    pub fn flows(&self, flows: u64) {
-        self.flows.store(flows, Ordering::Relaxed);
-    }
-
-    /// How often tunnels were followed.
-    pub fn followed(&self) -> u64 {
-        *self.followed.borrow()
-    }
-}
-
-impl Appliance for Recorder {
-    fn able(&self) -> Result<(), Vec<String>> {
-        self.able.lock().unwrap().clone()
-    }
-
-    fn activity(&self) -> (u64, u64) {
-        (self.flows.load(Ordering::Relaxed), 1)
-    }
-
-    fn strange(&self) -> u64 {
-        self.strange.load(Ordering::Relaxed)
-    }
-
-    fn ingress(&self) -> Option<Ingress> {
-        self.ingress.lock().unwrap().clone()
-    }
-
-    /// The stand-in's probes hear it.
-    fn hold_back(&self, reasons: Vec<String>) {
-        self.azure.with(|world| {
-            for (of, address) in [("weir", self.who.address()), ("weir6", self.who.address6())] {
-                world.probed(&pool(of), &address, reasons.is_empty());
-            }
-        });
-        self.told.send_modify(|all| all.push(reasons.join("; ")));
-    }
-
-    fn tcp_idle(&self, _: Duration) {}
-
-    fn publish(&self, report: Report) {
-        self.report.send_replace(report);
-    }
-}
-
-impl Gateways for Recorder {
-    fn tunnels(&self, gateway: &str) -> Option<Tunnels> {
-        self.carried.lock().unwrap().get(gateway).copied()
-    }
-
-    fn follow(&self, tunnels: &[(String, Tunnels)]) {
-        self.carried.lock().unwrap().extend(tunnels.iter().cloned());
-        self.followed.send_modify(|times| *times += 1);
-    }
-
-    fn preboot(&self, pass: bool) {
-        self.passes.store(pass, Ordering::Relaxed);
-    }
+/// What the gateways' tunnels are, as the configuration says.
+fn appliance(azure: &Standin, who: Who) -> Recorder<Member> {
+    let pools = vec![(pool("weir"), who.address()), (pool("weir6"), who.address6())];
+    let carried = [
+        ("gw".to_owned(), tunnels((10801, 801), (10800, 800))),
+        ("gw6".to_owned(), tunnels((2667, 867), (2666, 866))),
+    ];
+    Recorder::new(Member::new(azure, pools, carried.into()), who.ingress())
 }
 
 /// All that a start needs, to be spoiled.
 pub struct Begin {
     pub azure: Standin,
     pub who: Who,
-    pub appliance: Arc<Recorder>,
+    pub appliance: Arc<Recorder<Member>>,
     pub clock: Time<Standin>,
     /// In `[azure]`.
     pub lines: String,
@@ -240,7 +143,7 @@ impl Begin {
     /// Another machine of the same world, or the same one after its process ended.
     pub fn as_who(azure: Standin, who: Who) -> Begin {
         let clock = Time::new(azure.clone());
-        let appliance = Arc::new(Recorder::new(&azure, who));
+        let appliance = Arc::new(appliance(&azure, who));
         Begin { azure, who, appliance, clock, lines: "pool = \"weir\"".to_owned(), kept: None }
     }
 
@@ -261,7 +164,7 @@ impl Begin {
         let imds = azure.machine(&who.id()).await.unwrap();
         let config = configured(who, &azure, &imds, &lines);
         let settings: Azure = config.azure.clone().unwrap();
-        let running = Running::begin(&azure, &appliance.report, |signals, cancel| {
+        let running = Running::begin(&azure, appliance.reports(), |signals, cancel| {
             let cloud = cloud(&azure, &settings, Arc::new(clock.clone()), cancel);
             let told = Arc::clone(&appliance) as Arc<dyn Gateways>;
             let lifecycle = AzureLifecycle::new(&config, settings, cloud, told);
@@ -292,7 +195,7 @@ pub fn cloud(
 pub struct Machine {
     pub azure: Standin,
     pub who: Who,
-    pub appliance: Arc<Recorder>,
+    pub appliance: Arc<Recorder<Member>>,
     pub clock: Time<Standin>,
     lines: String,
     kept: Option<PathBuf>,
@@ -319,12 +222,8 @@ impl Machine {
     }
 
     pub async fn until_probe(&mut self, part: &str) {
-        let mut heard = self.appliance.told.subscribe();
-        let fits = |all: &Vec<String>| {
-            all.last().is_some_and(|last| last.contains(part) && last.is_empty() == part.is_empty())
-        };
-        let came = tokio::time::timeout(PATIENCE, heard.wait_for(fits)).await;
-        assert!(came.is_ok(), "probes are not told {part:?}: {:?}", self.appliance.told());
+        let fits = |told: &str| told.contains(part) && told.is_empty() == part.is_empty();
+        self.appliance.until_probe(part, fits).await;
     }
 
     /// Until the stand-in's world is so.

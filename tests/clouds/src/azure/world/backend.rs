@@ -22,3 +22,34 @@ pub struct Backend {
     /// When it is probed next.
     pub next: Duration,
 }
+
+impl Backend {
+    /// A member whose first probe is still to come.
+    pub fn new(
+        (pool, address, configuration): (String, String, Option<String>),
+        good: bool,
+        next: Duration,
+    ) -> Backend {
+        Backend { pool, address, configuration, good, up: false, bad: 0, next }
+    }
+
+    /// Carries out its probes until now.
+    pub fn pass(&mut self, now: Duration, interval: Duration) {
+        while self.next <= now {
+            self.bad = if self.good { 0 } else { self.bad.saturating_add(1) };
+            self.up = self.good || (self.up && self.bad < 2);
+            self.next += interval.max(Duration::from_millis(1));
+        }
+    }
+
+    /// Whether new flows come: its probes say so, and no administrative state says otherwise. Where
+    /// no rule has a probe they always do.
+    pub fn serves(&self, admin: Option<&str>, probed: bool) -> bool {
+        match admin {
+            _ if !probed => true,
+            Some("Down") => false,
+            Some("Up") => true,
+            _ => self.up,
+        }
+    }
+}

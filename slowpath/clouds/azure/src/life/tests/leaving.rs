@@ -91,6 +91,33 @@ fn what_never_gets_quiet_ends_at_the_cap() {
     assert_eq!((stage.first("Leave"), stage.first("exit CapOver")), (300, 300));
 }
 
+/// Where nothing but its removal keeps them away.
+#[test]
+fn flows_that_come_until_the_membership_is_gone_are_waited_for() {
+    for ends in [true, false] {
+        let mut stage = Stage::ready(settings());
+        stage.pools[0].probed = false;
+        stage.hangs.push(Call::Leave);
+        stage.pass(60);
+        stage.hear(Event::Terminate);
+        stage.pass(36);
+        assert_eq!(stage.first("Leave"), 60 + 35);
+        stage.flows = 1;
+        stage.pass(2);
+        let answer = stage.answer(Call::Leave);
+        stage.hear(Event::Told(answer));
+        stage.pass(50);
+        assert_eq!((stage.count("exit Drained"), stage.count("Leave")), (0, 1));
+        stage.flows = u64::from(!ends);
+        stage.pass(300);
+        match ends {
+            true => assert_eq!(stage.first("exit Drained"), 60 + 88 + 5),
+            false => assert_eq!(stage.first("exit CapOver"), 60 + 300),
+        }
+        assert_eq!(stage.count("Leave"), 1);
+    }
+}
+
 #[test]
 fn leaving_the_pools_is_waited_for_twenty_seconds_at_most() {
     let mut stage = Stage::ready(settings());

@@ -1,9 +1,14 @@
-//! Azure as the histories have it: pools, their members, what it is asked, how badly it does that.
+//! Azure as the histories have it: pools with the emulator's members, what it is asked, how badly
+//! it does that.
 
 use ::simulation::{Calls, Weather};
 use fastrand::Rng;
+use standins::azure::world::Backend;
 
 use super::*;
+
+/// From probe to probe.
+const INTERVAL: Duration = Duration::from_secs(5);
 
 /// Who made a membership.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,9 +20,34 @@ pub(super) enum Owner {
 #[derive(Clone, Debug)]
 struct Pool {
     family: Family,
-    member: Option<(Admin, Owner)>,
+    member: Option<Entry>,
     tunnels: Tunnels,
     probed: bool,
+}
+
+/// Our entry in a pool.
+#[derive(Clone, Debug)]
+struct Entry {
+    backend: Backend,
+    admin: Admin,
+    by: Owner,
+}
+
+impl Entry {
+    fn new(by: Owner, now: Duration) -> Entry {
+        let backend = Backend::new(Default::default(), false, now + INTERVAL);
+        Entry { backend, admin: Admin::None, by }
+    }
+
+    /// New flows come to us.
+    fn serves(&self, probed: bool) -> bool {
+        let admin = match self.admin {
+            Admin::None => None,
+            Admin::Up => Some("Up"),
+            Admin::Down => Some("Down"),
+        };
+        self.backend.serves(admin, probed)
+    }
 }
 
 #[derive(Debug)]
@@ -43,8 +73,6 @@ pub(super) struct Azure {
     events: Vec<Scheduled>,
     pub(super) acknowledging: Option<String>,
     pub(super) calls: Calls<Call, Answer>,
-    /// Consecutive seconds in which the probe failed.
-    failed: u64,
     /// When we were last not in all pools.
     pub(super) lacked_at: Instant,
     /// When somebody else last made a membership.
@@ -63,10 +91,11 @@ impl Azure {
         let families: &[Family] = rng
             .choice([&[Family::V4] as &[Family], &[Family::V6], &[Family::V4, Family::V6]])
             .unwrap();
-        let member = (managed || rng.u32(..3) == 0).then_some((Admin::None, Owner::Other));
+        let member = managed || rng.u32(..3) == 0;
         let probed = rng.u32(..6) != 0;
         let pools = families.iter().map(|family| {
             let tunnels = tunnels(if *family == Family::V4 { 0 } else { 50 });
+            let member = member.then(|| Entry::new(Owner::Other, Duration::ZERO));
             Pool { family: *family, member, tunnels, probed }
         });
         let pools: Vec<Pool> = pools.collect();
@@ -81,7 +110,6 @@ impl Azure {
             events: Vec::new(),
             acknowledging: None,
             calls: Calls::new(rng),
-            failed: 0,
             lacked_at: now,
             others_at: now.checked_sub(S).unwrap_or(now),
             doubtful: false,
@@ -100,22 +128,19 @@ impl Azure {
     }
 
     pub(super) fn has(&self, owner: Owner) -> bool {
-        self.pools.iter().any(|pool| pool.member.is_some_and(|(_, by)| by == owner))
+        self.pools.iter().any(|pool| pool.member.as_ref().is_some_and(|entry| entry.by == owner))
     }
 
     /// In all pools, and the probe decides.
     pub(super) fn is_welcome(&self) -> bool {
-        self.pools.iter().all(|pool| pool.member.is_some_and(|(admin, _)| admin == Admin::None))
+        let welcome = |entry: &Entry| entry.admin == Admin::None;
+        self.pools.iter().all(|pool| pool.member.as_ref().is_some_and(welcome))
     }
 
     /// New flows come to us.
     pub(super) fn sends(&self) -> bool {
-        let gets = |pool: &Pool| match (pool.member, pool.probed) {
-            (None, _) => false,
-            (Some(_), false) | (Some((Admin::Up, _)), _) => true,
-            (Some((Admin::Down, _)), _) => false,
-            (Some((Admin::None, _)), _) => self.failed < 10,
-        };
+        let gets =
+            |pool: &Pool| pool.member.as_ref().is_some_and(|entry| entry.serves(pool.probed));
         self.pools.iter().any(gets)
     }
 
@@ -129,7 +154,10 @@ impl Azure {
 
     /// Probes, effects and the metadata's lag.
     pub(super) fn pass(&mut self, now: Instant, probe: bool, rng: &mut Rng) {
-        self.failed = if probe { 0 } else { self.failed + 1 };
+        for entry in self.pools.iter_mut().filter_map(|pool| pool.member.as_mut()) {
+            entry.backend.good = probe;
+            entry.backend.pass(now - self.began, INTERVAL);
+        }
         if now >= self.imds_at + 20 * S {
             (self.imds, self.imds_at) = (self.tunnels(), now);
         }
@@ -184,7 +212,10 @@ impl Azure {
     fn seen(&self) -> Vec<Seen> {
         let seen = |pool: &Pool| Seen {
             family: pool.family,
-            member: pool.member.map(|(admin, _)| Member { by: MadeBy::Nic, admin }),
+            member: pool
+                .member
+                .as_ref()
+                .map(|entry| Member { by: MadeBy::Nic, admin: entry.admin }),
             tunnels: Ok(pool.tunnels),
             probed: pool.probed,
         };
@@ -194,8 +225,9 @@ impl Azure {
     fn write(&mut self, call: Call, now: Instant) {
         match call {
             Call::Join => {
+                let since = now - self.began;
                 for pool in &mut self.pools {
-                    pool.member = pool.member.or(Some((Admin::None, Owner::Us)));
+                    pool.member.get_or_insert_with(|| Entry::new(Owner::Us, since));
                 }
             }
             Call::Leave => self.remove(now),
@@ -213,7 +245,7 @@ impl Azure {
 
     fn set(&mut self, admin: Admin) {
         for member in self.pools.iter_mut().filter_map(|pool| pool.member.as_mut()) {
-            member.0 = admin;
+            member.admin = admin;
         }
     }
 
@@ -230,7 +262,7 @@ impl Azure {
     fn join_by_others(&mut self, joined: bool, now: Instant) {
         self.others_at = now;
         for pool in self.pools.iter_mut().filter(|pool| pool.member.is_none()) {
-            pool.member = Some((Admin::None, Owner::Other));
+            pool.member = Some(Entry::new(Owner::Other, now - self.began));
             self.doubtful |= joined;
         }
     }
@@ -298,7 +330,8 @@ impl Azure {
         if given {
             self.join_by_others(joined, now);
         }
-        let up = self.pools.iter().any(|pool| matches!(pool.member, Some((Admin::Up, _))));
+        let mut entries = self.pools.iter().filter_map(|pool| pool.member.as_ref());
+        let up = entries.any(|entry| entry.admin == Admin::Up);
         if self.foreign_down || up {
             self.foreign_down = false;
             self.set(Admin::None);

@@ -16,19 +16,19 @@ pub use player::{Player, settings};
 impl Player {
     /// One round; none where the process ended in it.
     pub fn round(&mut self, azure: &Azure, standing: &Standing) -> Option<Next> {
-        let (now, settings) = (Time(azure.world().now), settings());
+        let (now, settings) = (Time(azure.world().now()), settings());
         let arms = Arms { service: azure, endpoint: azure };
         once(self.play_round(&Turn { now, arms, pause: azure, settings: &settings, standing }))
     }
 
     /// Rounds until so many seconds have passed, as they are due.
     pub fn play(&mut self, azure: &Azure, seconds: u64) {
-        let end = azure.world().now + seconds;
+        let end = azure.world().now() + seconds;
         let mut rounds = 0;
         while !self.gone && self.due <= end {
             azure.world().pass(self.due);
             if self.round(azure, &Standing::Owner).is_none() {
-                self.due = azure.world().now + 3;
+                self.due = azure.world().now() + 3;
             }
             rounds += 1;
             assert!(rounds < 2_000, "it goes round and round: {:#?}", self.object.status);
@@ -38,16 +38,16 @@ impl Player {
 
     /// The pause that the last round asked for.
     pub fn pause(&self, azure: &Azure) -> Duration {
-        Duration::from_secs(self.due - azure.world().now)
+        Duration::from_secs(self.due - azure.world().now())
     }
 
     pub fn delete(&mut self, azure: &Azure) {
-        self.delete_at(azure.world().now);
+        self.delete_at(azure.world().now());
     }
 
     pub fn change(&mut self, azure: &Azure, change: impl FnOnce(&mut Object)) {
         change(&mut self.object);
         self.object.generation += 1;
-        self.due = azure.world().now;
+        self.due = azure.world().now();
     }
 }

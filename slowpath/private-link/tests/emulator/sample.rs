@@ -4,51 +4,66 @@ use azure::id::ResourceId;
 use private_link::object::{Address, EndpointSpec, Object, Spec, Status, Zone};
 use private_link::time::Time;
 use serde_json::json;
+use standins::azure::World as Emulator;
 
 use super::Azure;
 
 pub const OURS: &str = "11111111-1111-1111-1111-111111111111";
 pub const GUEST: &str = "22222222-2222-2222-2222-222222222222";
 pub const OTHER: &str = "33333333-3333-3333-3333-333333333333";
+/// Of nobody who is approved.
+pub const STRANGE: &str = "99999999-9999-9999-9999-999999999999";
+/// Seconds since 1970.
+pub const BEGUN: u64 = 1_795_000_000;
 
 pub fn network(subscription: &str, kind: &str, name: &str) -> ResourceId {
     ResourceId::network(subscription, "rg", kind, name)
 }
 
-/// A network with a load balancer's subnet, and the consumers' network.
+/// Azure with these subscriptions, a resource group in each, and nothing in them.
+pub fn bare() -> Azure {
+    let group = |subscription| format!("/subscriptions/{subscription}/resourceGroups/rg");
+    let groups = [OURS, GUEST, OTHER, STRANGE].map(group).into();
+    Azure::new(Emulator { epoch: BEGUN, groups, resources: Vec::new(), ..Emulator::sample() })
+}
+
+/// A network with a load balancer's subnet, and the consumers' networks.
 pub fn azure() -> Azure {
-    let azure = Azure::default();
+    let azure = bare();
     let mut world = azure.world();
-    world.now = 1_795_000_000;
-    let hub = network(OURS, "virtualNetworks", "hub");
-    world.set(
-        hub.as_str(),
-        json!({ "properties": { "addressSpace": { "addressPrefixes": ["10.1.0.0/16"] } } }),
-    );
-    let near = hub.child("subnets", "balancers");
-    world.set(near.as_str(), json!({ "properties": { "addressPrefix": "10.1.0.0/24" } }));
-    let guest = network(GUEST, "virtualNetworks", "spoke");
-    world.set(guest.as_str(), json!({ "properties": {} }));
-    let subnet = guest.child("subnets", "endpoints");
-    world.set(subnet.as_str(), json!({ "properties": { "addressPrefix": "10.7.0.0/24" } }));
+    for (subscription, name, subnet, third) in [
+        (OURS, "hub", "balancers", "10.1"),
+        (GUEST, "spoke", "endpoints", "10.7"),
+        (OTHER, "theirs", "endpoints", "10.8"),
+        (STRANGE, "theirs", "endpoints", "10.9"),
+    ] {
+        let subnet = json!({
+            "name": subnet, "properties": { "addressPrefix": format!("{third}.0.0/24") },
+        });
+        let properties = json!({
+            "addressSpace": { "addressPrefixes": [format!("{third}.0.0/16")] },
+            "subnets": [subnet],
+        });
+        let id = network(subscription, "virtualNetworks", name);
+        world.set(id.as_str(), json!({ "location": "westeurope", "properties": properties }));
+    }
     drop(world);
     balancer(&azure, "10.1.0.5");
     azure
 }
 
-/// The internal load balancer, beside one that is none.
+/// The internal load balancer.
 pub fn balancer(azure: &Azure, address: &str) {
-    let mut world = azure.world();
     let near = network(OURS, "virtualNetworks", "hub").child("subnets", "balancers");
-    let id = network(OURS, "loadBalancers", "inner");
-    let frontend = id.child("frontendIPConfigurations", &format!("at-{address}"));
-    let inner = json!([
-        { "id": "no-properties" },
-        { "id": frontend, "properties": { "privateIPAddress": address, "subnet": { "id": near } } },
-    ]);
-    world.set(id.as_str(), json!({ "properties": { "frontendIPConfigurations": inner } }));
-    let plain = network(OURS, "loadBalancers", "bare");
-    world.set(plain.as_str(), json!({}));
+    let frontend = json!({
+        "name": format!("at-{address}"),
+        "properties": { "privateIPAddress": address, "subnet": { "id": near } },
+    });
+    let body = json!({
+        "location": "westeurope", "sku": { "name": "Standard" },
+        "properties": { "frontendIPConfigurations": [frontend] },
+    });
+    azure.world().set(network(OURS, "loadBalancers", "inner").as_str(), body);
 }
 
 /// An object of both sides with two zones.
@@ -80,7 +95,7 @@ pub fn object(name: &str) -> Object {
     Object {
         name: name.to_owned(),
         generation: 1,
-        created: Time(1_795_000_000),
+        created: Time(BEGUN),
         spec,
         status: Status::default(),
         deletion: None,

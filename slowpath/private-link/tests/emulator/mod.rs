@@ -1,0 +1,413 @@
+//! Azure's emulator as private links ask it, with nothing between: its time, calls that are
+//! refused, hang or get lost, operations that fail or never end, and a note of who made what.
+
+pub mod play;
+pub mod sample;
+
+use std::collections::BTreeSet;
+use std::future::{Future, pending, ready};
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use azure::arm::{Arm, Ask, Begun, Call, Handle, Progress, Resource};
+use azure::failure::{Refused, Said};
+use clouds::failure::{Failure, Operation, Setback};
+use clouds::retry::Pause;
+use fastrand::Rng;
+use serde_json::{Value, json};
+use standins::azure::operation::{End, Outcome};
+use standins::azure::{Answer, Asked, World as Emulator};
+
+/// Where the emulator's operations are polled.
+const BASE: &str = "https://azure.test";
+/// What is polled, for errors.
+const POLL: Operation = Operation::new("", "Operation");
+
+/// What becomes of a call, where it doesn't simply do what is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// It is refused so.
+    Refused(Failure),
+    /// No answer comes, and nothing was done.
+    Hangs,
+    /// It is done, and no answer comes.
+    Lost,
+    /// The process ends in it; it is done, or it isn't.
+    Ends(bool),
+    /// A write goes on without a way to follow it.
+    NoHandle,
+    /// A write goes on and fails.
+    Fails,
+    /// A write goes on and never ends.
+    Never,
+}
+
+/// The emulator, and how its calls go.
+pub struct World {
+    pub azure: Emulator,
+    /// Operations take up to so many seconds; 0 for none.
+    pub slowness: u64,
+    /// One call in so many meets a fault; 0 for none.
+    pub faults: u64,
+    /// What the next calls of an operation meet, by its name.
+    pub script: Vec<(&'static str, Fault)>,
+    pub rng: Option<Rng>,
+    /// The bound of the call that is under way runs out.
+    hanging: bool,
+    /// Ids of what we made, in small letters; they stay when it goes.
+    made: BTreeSet<String>,
+    /// What we did to things that others made.
+    pub trespasses: Vec<String>,
+    /// Operations by their names, as they were asked.
+    pub asked: Vec<String>,
+    /// What [`Failure::Throttled`] asks to wait.
+    pub retry_after: Option<Duration>,
+}
+
+/// Shared by all who ask.
+#[derive(Clone)]
+pub struct Azure(Arc<Mutex<World>>);
+
+impl Azure {
+    /// An emulator that answers well and at once.
+    pub fn new(azure: Emulator) -> Azure {
+        Azure(Arc::new(Mutex::new(World {
+            azure,
+            slowness: 0,
+            faults: 0,
+            script: Vec::new(),
+            rng: None,
+            hanging: false,
+            made: BTreeSet::new(),
+            trespasses: Vec::new(),
+            asked: Vec::new(),
+            retry_after: None,
+        })))
+    }
+
+    pub fn world(&self) -> MutexGuard<'_, World> {
+        self.0.lock().unwrap()
+    }
+}
+
+/// Asks once, and drops it if it waits: as a process that is killed.
+pub fn once<T>(future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(told) => Some(told),
+        Poll::Pending => None,
+    }
+}
+
+/// Bounds run out at once where a call hangs, and never else.
+impl Pause for Azure {
+    fn now(&self) -> Duration {
+        Duration::from_secs(self.world().now())
+    }
+
+    fn wait(&self, _: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let azure = self.clone();
+        Box::pin(std::future::poll_fn(move |_| match azure.world().hanging {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }))
+    }
+}
+
+fn key(id: &str) -> String {
+    id.to_ascii_lowercase()
+}
+
+impl World {
+    pub fn now(&self) -> u64 {
+        self.azure.clock()
+    }
+
+    /// Time passes until then; what is due has happened.
+    pub fn pass(&mut self, to: u64) {
+        self.azure.advance(Duration::from_secs(to.saturating_sub(self.now())));
+    }
+
+    /// A resource as Azure tells it.
+    pub fn get(&self, id: &str) -> Option<Value> {
+        self.azure.shown(id)
+    }
+
+    /// Everything of a list.
+    pub fn below(&mut self, list: &str) -> Vec<Value> {
+        let list = Ask { operation: POLL, path: list.to_owned(), version: "2024-05-01" };
+        listed(self.ask("GET", &list, None, None))
+    }
+
+    /// Somebody else makes a thing, whether Azure would take it or not.
+    pub fn set(&mut self, id: &str, body: Value) {
+        if self.get(id).is_none() {
+            self.made.remove(&key(id));
+        }
+        self.azure.place(id, body);
+    }
+
+    /// Somebody else changes a thing.
+    pub fn edit(&mut self, id: &str, change: impl FnOnce(&mut Value)) {
+        self.azure.edit(id, change);
+    }
+
+    /// Somebody else deletes it, and whatever is part of it.
+    pub fn remove(&mut self, id: &str) {
+        let own = self.azure.operations.iter_mut().filter(|o| key(&o.item) == key(id));
+        own.for_each(|operation| operation.settled = true);
+        self.azure.take_out(id);
+    }
+
+    /// An endpoint of somebody else asks for a service; whether Azure took it.
+    pub fn knock(&mut self, subscription: &str, name: &str, alias: Option<&str>) -> bool {
+        let of = |kind: &str, name: &str| sample::network(subscription, kind, name);
+        let (id, subnet) = (of("privateEndpoints", name), of("virtualNetworks", "theirs"));
+        let asked = json!([{ "name": name, "properties": { "privateLinkServiceId": alias } }]);
+        let body = json!({ "location": "westeurope", "properties": {
+            "subnet": { "id": subnet.child("subnets", "endpoints") },
+            "manualPrivateLinkServiceConnections": asked,
+        }});
+        self.remove(id.as_str());
+        self.azure.pace = Duration::ZERO;
+        let put = Ask { operation: POLL, path: id.to_string(), version: "2024-05-01" };
+        self.ask("PUT", &put, Some(&body), None).status < 300
+    }
+
+    /// Operations that hang end at last.
+    pub fn end_all(&mut self) {
+        let now = self.azure.now;
+        let operations = self.azure.operations.iter_mut();
+        operations.for_each(|operation| operation.over = operation.over.or(Some(now)));
+    }
+
+    pub fn is_ours(&self, id: &str) -> bool {
+        self.made.contains(&key(id))
+    }
+
+    /// All that somebody made, by us or by others: what Azure makes of its own accord is left out,
+    /// and so are connections.
+    pub fn things(&self, ours: bool) -> Vec<String> {
+        let azures = ["/networkInterfaces/", "/SOA/"];
+        let own = self.azure.resources.iter();
+        let own = own.filter(|of| !azures.iter().any(|kind| of.id.contains(kind)));
+        let subnets = self.azure.resources.iter().flat_map(|network| {
+            let list = network.body["properties"]["subnets"].as_array().into_iter().flatten();
+            let names = list.filter_map(|subnet| subnet["name"].as_str());
+            names.map(|name| format!("{}/subnets/{name}", network.id))
+        });
+        let all = own.map(|of| of.id.clone()).chain(subnets);
+        all.filter(|id| self.is_ours(id) == ours).collect()
+    }
+
+    fn fault(&mut self, name: &str) -> Option<Fault> {
+        self.asked.push(name.to_owned());
+        if let Some(at) = self.script.iter().position(|(asked, _)| *asked == name) {
+            return Some(self.script.remove(at).1);
+        }
+        let times = self.faults;
+        let rng = self.rng.as_mut()?;
+        if times == 0 || rng.u64(..times) != 0 {
+            return None;
+        }
+        Some(match rng.u64(..12) {
+            0 => Fault::Refused(Failure::Throttled),
+            1 => Fault::Refused(Failure::Transient),
+            2 => Fault::Refused(Failure::Conflict),
+            3 => Fault::Refused(Failure::Denied),
+            4 => Fault::Refused(Failure::Invalid),
+            5 => Fault::Hangs,
+            6 => Fault::Lost,
+            7 => Fault::Ends(true),
+            8 => Fault::Ends(false),
+            9 => Fault::NoHandle,
+            10 => Fault::Fails,
+            _ => Fault::Never,
+        })
+    }
+
+    fn ask(&mut self, method: &str, ask: &Ask, body: Option<&Value>, etag: Option<&str>) -> Answer {
+        let (path, query) = ask.path.split_once('?').unwrap_or((&ask.path, ""));
+        assert!(query.is_empty() || query.starts_with("api-version="), "{query}");
+        self.azure.answer(&Asked {
+            method: method.to_owned(),
+            path: path.to_owned(),
+            query: vec![("api-version".to_owned(), ask.version.to_owned())],
+            headers: etag
+                .map(|etag| ("if-match".to_owned(), etag.to_owned()))
+                .into_iter()
+                .collect(),
+            body: body.cloned().unwrap_or_default(),
+            base: BASE.to_owned(),
+        })
+    }
+
+    /// A write, whose operation takes its time and ends as the fault says.
+    fn write(
+        &mut self,
+        (method, ask): (&str, &Ask),
+        body: Option<&Value>,
+        etag: Option<&str>,
+        fault: Option<Fault>,
+    ) -> Result<Begun, Setback> {
+        let there = self.get(&ask.path).is_some();
+        let lost = if method == "DELETE" { self.foreign_records(&ask.path) } else { Vec::new() };
+        let end = match fault {
+            Some(Fault::Fails) => {
+                let (code, message) = ("InternalServerError", "it failed for the test");
+                Some(End::Fail { code: code.to_owned(), message: message.to_owned() })
+            }
+            Some(Fault::Never) => Some(End::Hang),
+            Some(Fault::NoHandle) => Some(End::Succeed),
+            _ => None,
+        };
+        let takes = match self.rng.as_mut() {
+            Some(rng) if self.slowness > 0 => rng.u64(..self.slowness + 1),
+            _ => self.slowness,
+        };
+        self.azure.pace = Duration::from_secs(takes.max(u64::from(end.is_some())));
+        let outcome = |end| Outcome { operation: "*".to_owned(), end, times: Some(1) };
+        self.azure.outcomes = end.map(outcome).into_iter().collect();
+        let answer = told(ask.operation, self.ask(method, ask, body, etag))?;
+        if !there {
+            self.made.insert(key(&ask.path));
+        } else if !ask.path.contains("privateEndpointConnections") {
+            let foreign = (!self.is_ours(&ask.path)).then(|| ask.path.clone());
+            let touched = lost.into_iter().chain(foreign);
+            self.trespasses.extend(touched.map(|id| format!("{method} {id}")));
+        }
+        Ok(begun(ask, &answer, fault != Some(Fault::NoHandle)))
+    }
+
+    /// Records of a zone that others made.
+    fn foreign_records(&self, zone: &str) -> Vec<String> {
+        let within = key(zone) + "/";
+        let all = self.things(false).into_iter();
+        all.filter(|id| key(id).starts_with(&within)).collect()
+    }
+}
+
+/// A good answer.
+fn told(operation: Operation, answer: Answer) -> Result<Answer, Setback> {
+    if (200..300).contains(&answer.status) {
+        return Ok(answer);
+    }
+    let said = answer.body.as_ref().map(|body| Said::of(&body["error"])).unwrap_or_default();
+    Err(operation.sorted(answer.status, &said))
+}
+
+fn listed(answer: Answer) -> Vec<Value> {
+    match answer.body.unwrap_or_default()["value"].take() {
+        Value::Array(list) => list,
+        _ => Vec::new(),
+    }
+}
+
+/// How a write was taken.
+fn begun(ask: &Ask, answer: &Answer, followed: bool) -> Begun {
+    let header = |name: &str| answer.header(name).map(str::to_owned);
+    let (operation, location) = (header("azure-asyncoperation"), header("location"));
+    if operation.is_none() && location.is_none() {
+        return Begun::Done(None);
+    }
+    let handle = Handle {
+        operation: operation.filter(|_| followed),
+        location: location.filter(|_| followed),
+        resource: ask.path.clone(),
+        name: ask.operation.name.to_owned(),
+    };
+    Begun::UnderWay { handle, after: None }
+}
+
+/// How an operation stands, by either of its documents.
+fn progress(handle: &Handle, answer: Answer) -> Result<Progress, Setback> {
+    let failed = |error: &Value| Progress::Failed(POLL.sorted(0, &Said::of(error)));
+    let body = answer.body.clone().unwrap_or_default();
+    Ok(match (handle.operation.is_some(), body["status"].as_str()) {
+        (true, Some("Succeeded")) => Progress::Done,
+        (true, Some("InProgress")) => Progress::UnderWay { after: None },
+        (true, Some(_)) => failed(&body["error"]),
+        (false, _) if answer.status == 202 => Progress::UnderWay { after: None },
+        (false, _) if matches!(answer.status, 400 | 409) => failed(&body["error"]),
+        _ => told(POLL, answer).map(|_| Progress::Done)?,
+    })
+}
+
+/// What a call comes to: an answer, or none.
+enum Came<T> {
+    Told(Result<T, Setback>),
+    Hangs,
+    Ends,
+}
+
+impl Azure {
+    fn answer<'a, T: Send + 'a>(&self, came: Came<T>) -> Call<'a, T> {
+        self.world().hanging = matches!(came, Came::Hangs);
+        match came {
+            Came::Told(told) => Box::pin(ready(told)),
+            Came::Hangs | Came::Ends => Box::pin(pending()),
+        }
+    }
+
+    /// A call as the fault wants it that it meets.
+    fn call<'a, T: Send + 'a>(
+        &self,
+        operation: Operation,
+        act: impl FnOnce(&mut World, Option<Fault>) -> Result<T, Setback>,
+    ) -> Call<'a, T> {
+        let mut world = self.world();
+        let fault = world.fault(operation.name);
+        let came = match fault {
+            Some(Fault::Refused(kind)) => {
+                let after = world.retry_after.filter(|_| kind == Failure::Throttled);
+                let refused = operation.failed(kind, "Told", "refused for the test");
+                Came::Told(Err(Setback { after, ..refused }))
+            }
+            Some(Fault::Hangs) => Came::Hangs,
+            Some(Fault::Ends(false)) => Came::Ends,
+            _ => {
+                let told = act(&mut world, fault);
+                match fault {
+                    Some(Fault::Lost) => Came::Hangs,
+                    Some(Fault::Ends(_)) => Came::Ends,
+                    _ => Came::Told(told),
+                }
+            }
+        };
+        drop(world);
+        self.answer(came)
+    }
+}
+
+impl Arm for Azure {
+    fn get<'a>(&'a self, ask: &'a Ask) -> Call<'a, Resource> {
+        self.call(ask.operation, |world, _| {
+            let answer = told(ask.operation, world.ask("GET", ask, None, None))?;
+            let etag = answer.header("etag").map(str::to_owned);
+            Ok(Resource { body: answer.body.unwrap_or_default(), etag })
+        })
+    }
+
+    fn list<'a>(&'a self, ask: &'a Ask) -> Call<'a, Vec<Value>> {
+        self.call(ask.operation, |world, _| {
+            Ok(listed(told(ask.operation, world.ask("GET", ask, None, None))?))
+        })
+    }
+
+    fn put<'a>(&'a self, ask: &'a Ask, body: &'a Value, etag: Option<&'a str>) -> Call<'a, Begun> {
+        self.call(ask.operation, |world, fault| world.write(("PUT", ask), Some(body), etag, fault))
+    }
+
+    fn delete<'a>(&'a self, ask: &'a Ask) -> Call<'a, Begun> {
+        self.call(ask.operation, |world, fault| world.write(("DELETE", ask), None, None, fault))
+    }
+
+    fn poll<'a>(&'a self, handle: &'a Handle) -> Call<'a, Progress> {
+        let at = handle.operation.as_ref().or(handle.location.as_ref()).unwrap();
+        let path = at.strip_prefix(BASE).unwrap().to_owned();
+        let ask = Ask { operation: POLL, path, version: "2024-05-01" };
+        self.call(POLL, |world, _| progress(handle, world.ask("GET", &ask, None, None)))
+    }
+}

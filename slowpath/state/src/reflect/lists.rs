@@ -1,0 +1,75 @@
+//! Lists of backends by the service that they are for.
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use smallvec::SmallVec;
+
+use crate::name::Name;
+use crate::object::{BackendsSpec, Object, Spec};
+
+/// Lists of backends, found by their service's name. An entry is a pointer to the object, which has
+/// the name: there is one for each service, or more.
+#[derive(Debug, Default)]
+pub(super) struct Lists {
+    lists: HashTable<Arc<Object>>,
+    hasher: RandomState,
+}
+
+impl Lists {
+    /// Those of a service, by their names.
+    pub fn of(&self, service: &Name) -> SmallVec<[&Arc<Object>; 1]> {
+        let all = self.lists.iter_hash(self.hasher.hash_one(service));
+        let mut of: SmallVec<[_; 1]> = all.filter(|list| is_of(list, service)).collect();
+        of.sort_by(|one, other| one.name.cmp(&other.name));
+        of
+    }
+
+    /// All of them, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (&Arc<Object>, &BackendsSpec)> {
+        self.lists.iter().filter_map(backends_of)
+    }
+
+    /// Adds a list, in the place of one of its name and source that is there: whoever has heard
+    /// all may hear it again.
+    pub fn insert(&mut self, list: Arc<Object>) {
+        self.remove(&list);
+        let hash = |list: &Arc<Object>| hash(&self.hasher, list);
+        self.lists.insert_unique(hash(&list), list, hash);
+    }
+
+    /// Takes the list of this object's name and source out.
+    pub fn remove(&mut self, list: &Arc<Object>) {
+        let same = |other: &Arc<Object>| other.name == list.name && other.source == list.source;
+        if let Ok(found) = self.lists.find_entry(hash(&self.hasher, list), same) {
+            found.remove();
+            self.give_back();
+        }
+    }
+
+    /// As [`crate::room::give_back`].
+    fn give_back(&mut self) {
+        if crate::room::is_wide(self.lists.len(), self.lists.capacity()) {
+            let hash = |list: &Arc<Object>| hash(&self.hasher, list);
+            self.lists.shrink_to(2 * self.lists.len(), hash);
+        }
+    }
+}
+
+fn hash(hasher: &RandomState, list: &Arc<Object>) -> u64 {
+    backends_of(list).map_or(0, |(_, spec)| hasher.hash_one(&spec.service))
+}
+
+fn is_of(list: &Arc<Object>, service: &Name) -> bool {
+    backends_of(list).is_some_and(|(_, spec)| spec.service == *service)
+}
+
+/// The list that an object is, if it is one.
+pub(super) fn backends_of(object: &Arc<Object>) -> Option<(&Arc<Object>, &BackendsSpec)> {
+    match &object.spec {
+        Spec::Backends(spec) => Some((object, spec)),
+        _ => None,
+    }
+}

@@ -1,0 +1,112 @@
+//! The order of a table's backends, kept from one table to the next.
+//!
+//! Texts, their order and their hashes are most of what a table of many backends costs, and few
+//! backends come or go between two tables of a service. The table is the one that [`super::build`]
+//! makes.
+
+use super::{MaglevBackend, Seed, Share, Start, Walk, fill, start, walks};
+
+/// With more new backends than this, everything is computed anew.
+const FEW: usize = 32;
+/// A backend that stays is looked for among so many of the former ones.
+const NEAR: usize = 8;
+const GONE: u32 = u32::MAX;
+
+/// Backends in the order of their texts, with the start of each one's walk. `K` is what a text is
+/// made of.
+#[derive(Clone, Debug)]
+pub struct Order<K> {
+    size: u32,
+    seed: Seed,
+    keys: Vec<K>,
+    /// By text, and by place in `keys`.
+    starts: Vec<Start>,
+}
+
+impl<K> Default for Order<K> {
+    fn default() -> Order<K> {
+        Order { size: 0, seed: Seed(0), keys: Vec::new(), starts: Vec::new() }
+    }
+}
+
+impl<K: Copy + Eq> Order<K> {
+    /// The table of these backends, as [`super::build`] makes it. `weights` has the weight of each
+    /// key.
+    pub fn table(
+        &mut self,
+        keys: &[K],
+        weights: &[u32],
+        text: impl Fn(&K) -> String,
+        size: u32,
+        seed: Seed,
+    ) -> Vec<u32> {
+        if keys.is_empty() || size < 2 {
+            return Vec::new();
+        }
+        self.starts = self.follow(keys, &text, size, seed).unwrap_or_else(|| {
+            let backend = |key| MaglevBackend { text: text(key), weight: 1 };
+            let backends: Vec<MaglevBackend> = keys.iter().map(backend).collect();
+            walks(&backends, u64::from(size), seed)
+        });
+        self.keys.clear();
+        self.keys.extend_from_slice(keys);
+        (self.size, self.seed) = (size, seed);
+        let share = Share::of(weights.iter().copied());
+        let walk = |start: &Start| Walk::new(*start, weights[start.backend as usize], &share);
+        fill(self.starts.iter().map(walk).collect(), size, &share)
+    }
+
+    /// The starts for other keys; none where too much is new.
+    fn follow(
+        &self,
+        keys: &[K],
+        text: impl Fn(&K) -> String,
+        size: u32,
+        seed: Seed,
+    ) -> Option<Vec<Start>> {
+        if (size, seed) != (self.size, self.seed) {
+            return None;
+        }
+        let (places, mut new) = self.moved(keys)?;
+        let stays = self.starts.iter().filter_map(|start| {
+            let backend = places[start.backend as usize];
+            (backend != GONE).then_some(Start { backend, ..*start })
+        });
+        let stays: Vec<Start> = stays.collect();
+        let mut texts: Vec<(String, u32)> =
+            new.drain(..).map(|index| (text(&keys[index as usize]), index)).collect();
+        texts.sort_unstable();
+        let mut starts = Vec::with_capacity(keys.len());
+        let mut from = 0;
+        for (new, index) in texts {
+            let is_before = |start: &Start| {
+                let other = text(&keys[start.backend as usize]);
+                (other.as_str(), start.backend) < (new.as_str(), index)
+            };
+            let upto = from + stays[from..].partition_point(is_before);
+            starts.extend_from_slice(&stays[from..upto]);
+            starts.push(start(&new, index, u64::from(size), seed));
+            from = upto;
+        }
+        starts.extend_from_slice(&stays[from..]);
+        Some(starts)
+    }
+
+    /// The new place of each former key, and the places of those that are new; none where those are
+    /// too many.
+    fn moved(&self, keys: &[K]) -> Option<(Vec<u32>, Vec<u32>)> {
+        let mut places = vec![GONE; self.keys.len()];
+        let (mut new, mut at) = (Vec::new(), 0);
+        for (index, key) in (0..).zip(keys) {
+            match self.keys[at..].iter().take(NEAR).position(|former| former == key) {
+                Some(passed) => {
+                    places[at + passed] = index;
+                    at += passed + 1;
+                }
+                None if new.len() == FEW => return None,
+                None => new.push(index),
+            }
+        }
+        Some((places, new))
+    }
+}

@@ -1,0 +1,30 @@
+//! Programs that the kernel verifies one by one.
+
+use aya::Ebpf;
+use aya::programs::{ProgramError, Xdp};
+
+/// What the contract allows a program, on any kernel.
+const MOST_INSTRUCTIONS: u32 = 250_000;
+
+/// Loads these programs of an object.
+pub fn load(ebpf: &mut Ebpf, programs: &[&str]) {
+    for name in programs {
+        let program = program(ebpf, name);
+        match program.load() {
+            Err(ProgramError::LoadError { io_error, verifier_log }) => {
+                panic!("{name}: {io_error}\n{verifier_log}")
+            }
+            loaded => loaded.unwrap_or_else(|e| panic!("{name}: {e}")),
+        }
+        let info = program.info().expect("a loaded program has one");
+        let verified = info.verified_instruction_count().expect("kernels from 5.16 on tell it");
+        println!("{name}: {verified} instructions verified, {} bytes", info.size_jitted());
+        assert!(verified < MOST_INSTRUCTIONS, "{name}");
+    }
+}
+
+/// A program of an object by its name.
+pub fn program<'a>(ebpf: &'a mut Ebpf, name: &str) -> &'a mut Xdp {
+    let program = ebpf.program_mut(name).unwrap_or_else(|| panic!("no program {name}"));
+    program.try_into().expect("all are XDP programs")
+}
