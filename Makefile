@@ -7,7 +7,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-affected fixtures fuzz miri loom asan oracle bench lab guest tcp-ao check
+.PHONY: help setup demo test test-affected fixtures fuzz miri loom asan oracle bench lab guest tcp-ao \
+  check docs reference
 
 # The lab makes namespaces and interfaces, and DPDK opens raw sockets: both need root. Only the
 # programs run as root, cargo itself stays who you are.
@@ -119,6 +120,18 @@ bench: setup ## measure against testpmd and a C loop in the same run (QUICK=1: f
 	$(AS_ROOT) $(TARGET_DIR)/release/control
 	$(AS_ROOT) $(TARGET_DIR)/release/xdp-journey
 	$(TARGET_DIR)/release/probes
+
+docs: ## build the book of docs/src as HTML into docs/book
+	@.ci/setup.sh docs
+	.tools/bin/mdbook build docs
+
+# The tests that compare the pages with the programs write them.
+reference: setup ## write the generated pages of the book's reference and config/KEYS.md
+	mkdir -p $(TARGET_DIR)
+	cargo run --package config --example keys > $(TARGET_DIR)/KEYS.md
+	cp $(TARGET_DIR)/KEYS.md config/KEYS.md
+	cargo build --workspace --bins --tests
+	WEIR_REFERENCE=write $(TESTS) $(if $(NEXTEST),-E 'test(/the_reference_of/)',the_reference_of)
 
 # The last two lints only warn: a list may be long, and a parser has many branches.
 check: setup ## formatting, lints, unused dependencies, licences and advisories

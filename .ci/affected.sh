@@ -13,7 +13,7 @@ while read -r file; do
     '' ) continue ;;
     Cargo.toml | Cargo.lock | .cargo/* | .config/* ) echo 'all()'; exit ;;
     tests/lab/* | tests/journeys/lab* | tests/routers/* ) labs='' ;;
-    *.md | config/examples/* ) documents=' | binary(tidy) | binary(examples)' ;;
+    *.md | config/examples/* ) documents=' | binary(tidy) | binary(examples) | test(/^(documents|reference)::/)' ;;
   esac
   folder=$(dirname "$file")
   until [[ -e $folder/Cargo.toml ]]; do folder=$(dirname "$folder"); done

@@ -9,8 +9,8 @@ if [[ $(uname --machine) == x86_64 ]] && ! grep -qw avx2 /proc/cpuinfo; then
   exit 1
 fi
 
-# What for: `demo` and `demo xdp` need the least, the tests (no word) all of these, `guest` and
-# `check` a few things beside.
+# What for: `docs` needs mdbook only, `demo` and `demo xdp` little, the tests (no word) all of these,
+# `guest` and `check` a few things more.
 purpose=${1-}
 
 packages=(
@@ -21,7 +21,9 @@ packages=(
   # The lab: namespaces and veth, sysctl, offloads off, the kernel kept from answering.
   iproute2 procps ethtool nftables util-linux
 )
-if [[ $purpose != demo ]]; then
+if [[ $purpose == docs ]]; then
+  packages=(gcc libc6-dev)
+elif [[ $purpose != demo ]]; then
   packages+=(
     # dpdk-testpmd, which is generator and peer of the benchmarks.
     dpdk-dev
@@ -33,7 +35,7 @@ if [[ $purpose != demo ]]; then
     openssl curl python3-venv
     # promtool checks the metrics, systemd-analyze the units.
     prometheus systemd
-    # A command of README.md takes an answer apart.
+    # A command of the book takes an answer apart.
     jq
   )
 fi
@@ -67,7 +69,7 @@ else
   exit 1
 fi
 # The smallest: 30 MB and 20 MB where clang itself would be ten times as much.
-has_libclang || missing+=(libclang1-14 libclang-common-14-dev)
+[[ $purpose == docs ]] || has_libclang || missing+=(libclang1-14 libclang-common-14-dev)
 
 if ((${#missing[@]})); then
   as_root=()
@@ -111,6 +113,19 @@ if ! command -v cargo > /dev/null; then
 fi
 
 if [[ $purpose == demo && ${2-} != xdp ]]; then
+  exit 0
+fi
+
+# For `make docs`: the book as HTML.
+if [[ $purpose == docs ]]; then
+  cd "$(dirname "${BASH_SOURCE[0]}")/.."
+  mdbook=0.5.4
+  if [[ $(.tools/bin/mdbook --version 2> /dev/null) != "mdbook v$mdbook" ]]; then
+    echo "setup: installing mdbook $mdbook into .tools, for make docs (minutes)"
+    cargo install mdbook --version "$mdbook" --locked --quiet --root .tools \
+      --no-default-features --features search --target-dir target/mdbook
+    rm -r target/mdbook
+  fi
   exit 0
 fi
 

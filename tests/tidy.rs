@@ -132,16 +132,25 @@ fn is_path(word: &str) -> bool {
 fn links_and_paths_in_documents_lead_somewhere() {
     let mut complaints = Vec::new();
     for document in files(&[".md"]) {
-        let text = read(&document);
+        let text = resolved(&document);
         let beside = Path::new(&document).parent().unwrap_or(Path::new("")).to_owned();
         let leads = |path: &str| {
             let places = [root().join(path), root().join(&beside).join(path)];
             places.iter().any(|place| place.exists())
         };
-        for link in between(&text, "](", ")") {
-            let path = link.split(['#', ' ']).next().unwrap_or_default();
-            if !link.contains("://") && !path.is_empty() && !leads(path) {
+        for link in between(&text, "](", ")").filter(|link| !link.contains("://")) {
+            let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let path = path.split(' ').next().unwrap_or_default();
+            if !path.is_empty() && !leads(path) {
                 complaints.push(format!("{document}: the link to {link} leads nowhere"));
+            }
+            let target = if path.is_empty() { document.clone() } else { joined(&beside, path) };
+            if !anchor.is_empty() && !anchors(&resolved(&target)).contains(&anchor.to_owned()) {
+                complaints.push(format!("{document}: {target} has no heading #{anchor}"));
+            }
+            // mdBook copies only what lies below its source.
+            if document.starts_with(BOOK) && !target.starts_with(BOOK) {
+                complaints.push(format!("{document}: the link to {link} leads out of the book"));
             }
         }
         for path in text.split('`').skip(1).step_by(2).filter(|word| is_path(word)) {
@@ -151,6 +160,149 @@ fn links_and_paths_in_documents_lead_somewhere() {
         }
     }
     none(complaints);
+}
+
+/// The folder of the book's pages.
+const BOOK: &str = "docs/src/";
+
+/// A path beside a document as a path from the root.
+fn joined(beside: &Path, path: &str) -> String {
+    let mut parts: Vec<&str> = beside.iter().filter_map(|part| part.to_str()).collect();
+    for part in path.split('/') {
+        match part {
+            ".." => drop(parts.pop()),
+            "." | "" => {}
+            _ => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+/// A document with the files that mdBook includes (`{{#include PATH}}`, a line of its own).
+fn resolved(document: &str) -> String {
+    let beside = Path::new(document).parent().unwrap_or(Path::new(""));
+    let line = |line: &str| {
+        let path = line.strip_prefix("{{#include ").and_then(|rest| rest.strip_suffix("}}"));
+        path.map_or_else(
+            || line.to_owned(),
+            |path| {
+                let included = joined(beside, path);
+                assert!(root().join(&included).exists(), "{document}: there is no {included}");
+                read(&included)
+            },
+        )
+    };
+    read(document).lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// The anchors that mdBook and GitHub give a document's headings.
+fn anchors(text: &str) -> Vec<String> {
+    let mut fenced = false;
+    let mut all = Vec::new();
+    for line in text.lines() {
+        fenced ^= line.starts_with("```");
+        let heading = line.trim_start_matches('#');
+        if fenced || heading.len() == line.len() || !heading.starts_with(' ') {
+            continue;
+        }
+        let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        all.push(kept.collect::<String>().to_lowercase().replace(' ', "-"));
+    }
+    all
+}
+
+#[test]
+fn anchors_are_those_of_headings_outside_of_code() {
+    let text = "# The `weir` command\n```sh\n# no heading\n```\n## DPDK plane, one lcore\n";
+    assert_eq!(anchors(text), ["the-weir-command", "dpdk-plane-one-lcore"]);
+    assert_eq!(
+        joined(Path::new("docs/src/operate"), "../concepts/./flows.md"),
+        "docs/src/concepts/flows.md"
+    );
+}
+
+#[test]
+fn the_book_and_the_decisions_list_every_page_once() {
+    let mut complaints = Vec::new();
+    for (list, folder) in
+        [("docs/src/SUMMARY.md", BOOK), ("docs/decisions/README.md", "docs/decisions/")]
+    {
+        let text = read(list);
+        let listed: Vec<String> =
+            between(&text, "](", ")").map(|path| format!("{folder}{path}")).collect();
+        let pages = files(&[".md"]).into_iter();
+        let pages = pages.filter(|page| page.starts_with(folder) && page != list);
+        for page in pages {
+            let times = listed.iter().filter(|one| **one == page).count();
+            if times != 1 {
+                complaints.push(format!("{list} lists {page} {times} times, not once"));
+            }
+        }
+    }
+    let parts = ["Context", "Decision", "Measurement", "Consequence"];
+    let decision = |page: &String| page.starts_with("docs/decisions/0");
+    for page in files(&[".md"]).iter().filter(|page| decision(page)) {
+        let text = read(page);
+        let found: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+        if found != parts {
+            complaints.push(format!("{page}: its parts are {found:?}, not {parts:?}"));
+        }
+        let number = page.split('/').next_back().and_then(|name| name.split('-').next());
+        if !text.starts_with(&format!("# {}: ", number.unwrap_or_default())) {
+            complaints.push(format!("{page}: begin it with its number and title"));
+        }
+    }
+    none(complaints);
+}
+
+/// Documents of bounded length: lines and words.
+const LENGTHS: [(&str, usize, usize); 3] =
+    [("README.md", 150, 1_800), ("ARCHITECTURE.md", 250, 4_000), ("CONTRIBUTING.md", 100, 1_500)];
+
+#[test]
+fn documents_are_short() {
+    let length = |path: &str| (read(path).lines().count(), read(path).split_whitespace().count());
+    let mut complaints = Vec::new();
+    let mut at_most = |path: &str, lines, words| {
+        let found = length(path);
+        if found.0 > lines || found.1 > words {
+            complaints.push(format!(
+                "{path} has {} lines and {} words of {lines} and {words}",
+                found.0, found.1
+            ));
+        }
+    };
+    for (path, lines, words) in LENGTHS {
+        assert!(root().join(path).exists(), "{path}");
+        at_most(path, lines, words);
+    }
+    let pages = files(&[".md"]);
+    // One screen for a decision, three for a page that is not generated.
+    for page in pages.iter().filter(|page| page.starts_with("docs/decisions/0")) {
+        at_most(page, 60, 400);
+    }
+    let generated = |page: &str| page.starts_with("docs/src/reference/");
+    for page in pages.iter().filter(|page| page.starts_with(BOOK) && !generated(page)) {
+        at_most(page, 150, 1_000);
+    }
+    none(complaints);
+}
+
+#[test]
+fn the_tests_that_the_provenance_names_exist() {
+    let sources: String = files(&[".rs"]).iter().map(|path| read(path)).collect();
+    let text = read("docs/provenance.md");
+    let named = |word: &&str| {
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        word.matches('_').count() >= 3 && word.chars().all(plain)
+    };
+    let tests: Vec<&str> = text.split('`').skip(1).step_by(2).filter(named).collect();
+    assert!(tests.len() > 60, "{tests:?}");
+    let missing = tests.iter().filter(|test| {
+        !sources.contains(&format!("fn {test}("))
+            && !sources.contains(&format!("name = \"{test}\""))
+    });
+    none(missing.map(|test| format!("docs/provenance.md: there is no test {test}")).collect());
 }
 
 /// The folders of the workspace's crates.
@@ -180,6 +332,7 @@ fn dependencies(manifest: &str) -> Vec<String> {
 #[test]
 fn the_documents_keep_up() {
     let (readme, architecture) = (read("README.md"), read("ARCHITECTURE.md"));
+    let reasons = read("docs/dependencies.md");
     let mut complaints = Vec::new();
     let members = members();
     // The emulators and router drivers below tests/ are described with it.
@@ -189,9 +342,9 @@ fn the_documents_keep_up() {
         }
         for dependency in dependencies(&read(&format!("{member}/Cargo.toml"))) {
             let own = members.iter().any(|other| other.rsplit('/').next() == Some(&dependency));
-            if !own && !architecture.contains(&format!("`{dependency}`")) {
+            if !own && !reasons.contains(&format!("`{dependency}`")) {
                 complaints.push(format!(
-                    "ARCHITECTURE.md gives no reason for `{dependency}`, a dependency of {member}"
+                    "docs/dependencies.md gives no reason for `{dependency}`, which {member} uses"
                 ));
             }
         }
@@ -200,10 +353,15 @@ fn the_documents_keep_up() {
         complaints.push("README.md does not lead to config/KEYS.md".into());
     }
     let makefile = read("Makefile");
-    for target in readme.split("`make ").skip(1).filter_map(|rest| rest.split(['`', ' ']).next()) {
-        if !makefile.lines().any(|line| line.starts_with(&format!("{target}:"))) {
-            complaints
-                .push(format!("README.md says `make {target}`, the Makefile has no such target"));
+    for document in files(&[".md"]) {
+        let text = read(&document);
+        let targets = text.split("`make ").skip(1);
+        for target in targets.filter_map(|rest| rest.split(['`', ' ']).next()) {
+            if !makefile.lines().any(|line| line.starts_with(&format!("{target}:"))) {
+                complaints.push(format!(
+                    "{document} says `make {target}`, the Makefile has no such target"
+                ));
+            }
         }
     }
     none(complaints);

@@ -1,5 +1,6 @@
-//! Every command of README.md and of the examples does what the document says: it runs here, or its
-//! arguments are those of the program (`commands.txt` says which, and no command is left out).
+//! Every command of README.md, CONTRIBUTING.md, the book and the examples does what the document
+//! says: it runs here, or its arguments are those of the program (`commands.txt` says which, and no
+//! command is left out).
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -31,8 +32,27 @@ fn house(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
+/// The pages of the book that are written by hand. Those of the reference are generated, and what
+/// they name is the programs' own help.
+fn pages() -> Vec<PathBuf> {
+    let (mut pages, mut folders) = (Vec::new(), vec![house("docs/src")]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !path.ends_with("reference") {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "md") {
+                pages.push(path);
+            }
+        }
+    }
+    assert!(pages.len() > 20, "{pages:?}");
+    pages
+}
+
 fn documents() -> Vec<String> {
-    let mut files = vec![house("README.md")];
+    let mut files = vec![house("README.md"), house("CONTRIBUTING.md")];
+    files.extend(pages());
     let examples = std::fs::read_dir(house("config/examples")).unwrap();
     files.extend(examples.map(|entry| entry.unwrap().path()).filter(|path| {
         path.extension().is_some_and(|end| ["toml", "yaml", "nft"].iter().any(|e| end == *e))
@@ -156,6 +176,9 @@ fn commands_of_the_documents_run_as_they_stand_there() {
     folder.write("weir.toml", &without_file(&folder));
     let object = r#"[{"kind": "Service", "name": "inventory/web", "spec": {"frontends": []}}]"#;
     folder.write("objects.json", object);
+    let kubernetes = "apiVersion: v1\nkind: Service\nmetadata: {name: two, namespace: shop}\n\
+                      spec: {clusterIP: 10.96.0.2, ports: [{port: 80}]}\n";
+    folder.write("services.yaml", kubernetes);
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |status| generation(status) > 0);
     with_an_lcore(&folder, || {
@@ -204,15 +227,42 @@ fn arguments_of_other_programs_are_theirs() {
     }
 }
 
+/// A configuration in which the sections of a document stand in place of those of the same name.
+fn with_sections(config: &str, block: &str) -> String {
+    let header = |line: &str| line.trim().starts_with('[').then(|| line.trim().to_owned());
+    let replaced: BTreeSet<String> = block.lines().filter_map(header).collect();
+    let (mut text, mut left_out) = (String::new(), false);
+    for line in config.lines() {
+        if let Some(header) = header(line) {
+            left_out = replaced.contains(&header);
+        }
+        if !left_out {
+            text.push_str(line);
+            text.push('\n');
+        }
+    }
+    text + block
+}
+
 #[test]
-fn the_services_of_the_readme_are_taken() {
+fn services_and_settings_of_the_documents_are_taken() {
     let folder = Folder::new("documents-toml");
     let config = config::from_toml(&folder.config()).unwrap();
-    let (blocks, _) = blocks(&std::fs::read_to_string(house("README.md")).unwrap(), "toml");
-    assert!(!blocks.is_empty());
-    for block in blocks {
-        config::services_from_toml(&block, &config).unwrap_or_else(|e| panic!("{}", e.render()));
+    let (mut services, mut settings) = (0, 0);
+    for text in documents() {
+        for block in blocks(&text, "toml").0 {
+            if block.contains("[[service]]") {
+                services += 1;
+                config::services_from_toml(&block, &config)
+                    .unwrap_or_else(|e| panic!("{block}\n{}", e.render()));
+            } else {
+                settings += 1;
+                config::from_toml(&with_sections(&folder.config(), &block))
+                    .unwrap_or_else(|e| panic!("{block}\n{}", e.render()));
+            }
+        }
     }
+    assert!(services >= 3 && settings >= 5, "{services} {settings}");
 }
 
 #[test]

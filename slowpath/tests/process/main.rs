@@ -18,6 +18,7 @@ mod floods;
 mod kept;
 mod kills;
 mod private_link;
+mod reference;
 mod removal;
 mod schema;
 mod sources;
