@@ -50,8 +50,7 @@ pub struct PeerRow {
     /// Address and port of the peer.
     #[schemars(with = "String")]
     pub peer: SocketAddr,
-    /// State of the session (RFC 4271): Idle, Connect, Active, OpenSent, OpenConfirm or
-    /// Established.
+    /// State (RFC 4271): `idle`, `connect`, `active`, `open-sent`, `open-confirm`, `established`.
     #[schemars(with = "String")]
     pub state: State,
     /// Seconds since the session was established; null while it is not.
