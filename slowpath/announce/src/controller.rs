@@ -67,7 +67,7 @@ pub trait World {
     /// Returns the current state.
     fn look(&mut self) -> Look;
 
-    /// Reports the result of the last round.
+    /// Handles the result of a round.
     fn told(&mut self, _result: &Result<(), ReconcileError>) {}
 }
 
@@ -124,7 +124,7 @@ pub struct Controller<W, R> {
     world: W,
     routers: R,
     on_conflict: OnConflict,
-    /// The policy of the last round, to be withdrawn when none applies.
+    /// The policy that was applied last, to be withdrawn when none applies.
     active: Option<Policy>,
     /// The last valid annotations.
     annotations: BTreeMap<u32, RouterAnnotation>,
@@ -202,7 +202,7 @@ impl<W: World, R: Routers> Controller<W, R> {
         }
     }
 
-    /// Runs until `leave` completes, then shuts down as it requests.
+    /// Runs rounds until `leave` completes, then shuts down as its result specifies.
     pub async fn run(mut self, signal: Signal, leave: impl Future<Output = Leave>) {
         let mut leave = std::pin::pin!(leave);
         signal.event();

@@ -252,7 +252,7 @@ impl Peer {
         }
     }
 
-    /// Ends a connection that failed or was closed by the peer.
+    /// Ends a connection because of an error, an expired timer or a message of the peer.
     fn down(&mut self, now: Instant, id: ConnectionId, down: Down) {
         let Some(at) = self.sessions.iter().position(|session| session.id == id) else { return };
         let session = self.sessions.remove(at);

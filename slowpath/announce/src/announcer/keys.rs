@@ -20,7 +20,8 @@ const LOOK: Duration = Duration::from_secs(1);
 
 impl<S: Speaker> Announcer<S> {
     /// Adds a neighbor, or restarts its session if its settings changed. If a key cannot be read, a
-    /// new neighbor gets no session; an authenticated session continues with its current keys.
+    /// session from the same secrets continues with its current keys; otherwise the neighbor has no
+    /// session.
     pub(super) fn neighbor(
         &mut self,
         router: &RouterSpec,

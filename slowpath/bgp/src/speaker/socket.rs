@@ -98,7 +98,8 @@ pub(super) async fn connect(wanted: &Wanted) -> io::Result<TcpStream> {
     socket.connect(within(*peer, scope)).await
 }
 
-/// Returns the scope ID of a link-local address (fe80::/10), or 0 if it has none.
+/// Returns the scope ID of an IPv6 address: its own, or the index of `interface`; otherwise 0. The
+/// kernel only uses it for link-local addresses (fe80::/10).
 fn scope(peer: SocketAddr, interface: Option<&str>) -> io::Result<u32> {
     match (peer, interface) {
         (SocketAddr::V6(peer), _) if peer.scope_id() != 0 => Ok(peer.scope_id()),
