@@ -1,9 +1,10 @@
-//! Carries a policy out: which peers there are and what each is told, against those that are.
+//! Applies a policy: compares desired peers and routes with the current ones, and changes the
+//! speaker.
 //!
-//! A round goes in this order: who each router is (another identity replaces it), neighbors (new
-//! ones before those that go), then what each is told. That is one table a peer, made of prefixes,
-//! services and attributes together, so that no peer ever sees half of a change. A session is left
-//! alone as long as its own settings stay.
+//! A round has this order: identity of each router (a changed one restarts its sessions), neighbors
+//! (additions before removals), then routes. Routes are set as one table per peer, which combines
+//! prefixes, services and attributes, so that no peer sees half of a change. A session is left
+//! untouched while its own settings stay the same.
 
 pub mod keys;
 
@@ -24,78 +25,82 @@ use crate::select::Policy;
 use crate::snapshot::ControlPlaneState;
 use crate::speaker::{PeerKey, PeerWanted, Speaker};
 
-/// How long a plane that lived on may take to be seen to: lcores' ticks are looked at twice.
+/// How long to wait after a restart for the data plane to be recognized as running: the lcores'
+/// tick counters have to be read twice.
 const FIRST_WORD: Duration = Duration::from_secs(3);
 
-/// What comes first when the appliance is drained.
+/// How a drain begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum DrainFirst {
-    /// All is withdrawn at once.
+    /// All routes are withdrawn at once.
     #[default]
     Withdraw,
-    /// Routes are said to be about to go (RFC 8326), and withdrawn after so long.
+    /// Routes carry the GRACEFUL_SHUTDOWN community (RFC 8326) and are withdrawn after this time.
     GracefulShutdown(Duration),
 }
 
-/// How policies are carried out.
+/// Settings of an announcer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Settings {
-    /// Of services of Cluster policy that nobody serves.
+    /// How services with traffic policy Cluster and without backends are handled.
     pub no_backends: NoBackends,
     /// How a drain begins.
     pub drain: DrainFirst,
-    /// This process comes back, and the data plane's tables lived on: neighbors of graceful restart
-    /// are told so.
+    /// This process was restarted and the data plane's tables survived. Neighbors with graceful
+    /// restart are informed by the R bit.
     pub came_back: bool,
 }
 
-/// Routers over a speaker.
+/// Virtual routers, implemented with a speaker.
 pub struct Announcer<S> {
     pub(crate) speaker: S,
     secrets: Arc<dyn Secrets + Send + Sync>,
-    /// What the passwords of the policy were read as in the last round.
+    /// Passwords as read in the last round.
     passwords: Read,
     settings: Settings,
     pub(crate) policy: Option<Policy>,
-    /// The appliance's name.
+    /// Name of the appliance.
     pub(crate) node: Box<str>,
     routers: BTreeMap<u32, Identity>,
     pub(crate) peers: BTreeMap<PeerKey, Running>,
-    /// The first policy's peers are those that knew us before.
+    /// No policy was applied yet: the peers of the first one may know this appliance from before a
+    /// restart.
     first: bool,
-    /// Until when the plane's first word is waited for.
+    /// Until when to wait for the state of the data plane after a restart.
     first_word: Option<Instant>,
-    /// Nothing was looked at yet.
+    /// No snapshot was processed yet.
     unaware: bool,
-    /// Since when the appliance is drained; a drain that was there before us has had its time.
+    /// When the drain began, if the appliance is being drained.
     draining: Option<Drain>,
-    /// Graceful shutdown was told to begin.
+    /// Graceful shutdown is on at the speaker.
     shutting: bool,
-    /// When a drain's routes are withdrawn.
+    /// When a round is due without a signal: a drain's withdrawal, or the end of the wait after a
+    /// restart.
     due: Option<Instant>,
 }
 
 /// When a drain began.
 #[derive(Clone, Copy)]
 enum Drain {
-    /// Before the first look: whoever ran before us has told of it.
+    /// Before the first snapshot: the previous process has already announced it, so that routes are
+    /// withdrawn at once.
     Before,
-    /// With this look.
+    /// At the time of this snapshot.
     Since(Instant),
 }
 
-/// A peer, and what it was told to have.
+/// A peer and its desired routes.
 pub(crate) struct Running {
     wanted: PeerWanted,
-    /// Where its keys were read; none where it is not authenticated.
+    /// Where its keys are read from; empty if it is not authenticated.
     secrets: Vec<Password>,
     pub(crate) table: Arc<Table>,
-    /// Since when each prefix is wanted as it is.
+    /// When each route was last changed.
     pub(crate) since: BTreeMap<IpNet, Instant>,
 }
 
 impl<S: Speaker> Announcer<S> {
-    /// Has no policy yet.
+    /// Creates an announcer without a policy.
     pub fn new(
         speaker: S,
         secrets: Arc<dyn Secrets + Send + Sync>,
@@ -119,12 +124,12 @@ impl<S: Speaker> Announcer<S> {
         }
     }
 
-    /// The sockets' side.
+    /// Returns the speaker.
     pub fn speaker(&self) -> &S {
         &self.speaker
     }
 
-    /// Whether routes are withdrawn by a drain; tells of graceful shutdown before.
+    /// Returns whether a drain withdraws routes now. Turns graceful shutdown on and off.
     fn drain(&mut self, state: &ControlPlaneState) -> bool {
         if !state.plane.draining {
             self.draining = None;
@@ -150,8 +155,8 @@ impl<S: Speaker> Announcer<S> {
         over
     }
 
-    /// Whether neighbors are not told yet that we are back, since nobody knows whether the plane
-    /// went on: who is told that it did not forgets our routes at once.
+    /// Returns whether to wait with sessions after a restart, because the state of the data plane
+    /// is not known yet: a neighbor that receives a cleared F bit drops the routes at once.
     fn awaits_first_word(&mut self, state: &ControlPlaneState) -> bool {
         if !self.first || !self.settings.came_back || state.plane.able {
             return false;
@@ -164,8 +169,8 @@ impl<S: Speaker> Announcer<S> {
         awaits
     }
 
-    /// Who a router is. One that has become someone else loses its sessions; one of which nobody
-    /// can tell any more stays who it was, so that its routes still follow the state.
+    /// Returns the identity of a router. A router with a changed identity loses its sessions; one
+    /// without a valid identity keeps the previous one, so that its routes still follow the state.
     fn preflight(
         &mut self,
         router: &RouterSpec,
@@ -189,7 +194,7 @@ impl<S: Speaker> Announcer<S> {
         Some(identity)
     }
 
-    /// Adds a neighbor, or begins its session anew where its settings are others.
+    /// Adds a neighbor, or restarts its session if its settings changed.
     fn session(
         &mut self,
         router: &RouterSpec,
@@ -204,7 +209,8 @@ impl<S: Speaker> Announcer<S> {
         match self.peers.get(&key) {
             Some(running) if running.wanted == wanted => return Ok(()),
             Some(_) => self.remove(key, Stop::Changed),
-            // Another router's session with the neighbor, by a former policy, goes before.
+            // A session of another router with this neighbor, from a previous policy, must end
+            // first.
             None => self.remove_shared(key, neighbor),
         }
         let mut told = wanted.clone();
@@ -218,7 +224,7 @@ impl<S: Speaker> Announcer<S> {
         Ok(())
     }
 
-    /// Removes sessions with a neighbor that can't be beside a new one with it.
+    /// Removes sessions with a neighbor that cannot coexist with a new one.
     fn remove_shared(&mut self, key: PeerKey, neighbor: &Neighbor) {
         let (address, local) = (neighbor.address, neighbor.local_address);
         let shared = |(other, running): &(&PeerKey, &Running)| {
@@ -297,7 +303,7 @@ impl<S: Speaker> Announcer<S> {
 }
 
 impl Running {
-    /// The keys that its session has.
+    /// Returns the keys of its session.
     fn keys(&self) -> Keys {
         let transport = &self.wanted.settings.transport;
         Keys { md5: transport.md5.clone(), tcp_ao: transport.tcp_ao.clone() }

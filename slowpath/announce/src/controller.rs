@@ -1,7 +1,8 @@
-//! The control loop: whoever has news gives a signal, and a round looks at everything there is.
+//! Reconciliation loop: signals trigger rounds, and each round evaluates the whole state.
 //!
-//! A signal is one slot: a burst of them is one round. Rounds are one after the other. A round that
-//! fails is tried again, ever later and a few times; then the next signal has to come.
+//! A signal is a single slot, so that a burst causes one round. Rounds run one after another. A
+//! failed round is retried a few times with exponential backoff; after that, the next signal
+//! triggers a round.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,56 +18,56 @@ use crate::routers::{Leave, PolicyDefect, Routers};
 use crate::select::{MultiplePolicies, Policy, select};
 use crate::snapshot::{self, BadAnnotation, ControlPlaneState, RouterAnnotation};
 
-/// The first wait after a round that failed.
+/// Wait before the first retry of a failed round.
 const RETRY: Duration = Duration::from_millis(500);
-/// How often one is tried again; each wait is twice the former.
+/// Maximum number of retries; the wait doubles with each.
 const RETRIES: u32 = 5;
-/// How often a stop looks whether peers were told.
+/// How often a shutdown checks whether withdrawals were sent.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Says that there is news. Cheap to copy and to give.
+/// Signals a change. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Signal(Arc<Notify>);
 
 impl Signal {
-    /// Something changed: a round comes. Given before the round began, any number is one.
+    /// Triggers a round. Several calls before the round begins count as one.
     pub fn event(&self) {
         self.0.notify_one();
     }
 
-    /// Until one was given since the last wait.
+    /// Waits until a signal was given since the last wait.
     pub async fn wait(&self) {
         self.0.notified().await;
     }
 }
 
-/// What becomes of routes while several policies apply.
+/// How routes are handled while several policies apply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OnConflict {
-    /// All are withdrawn, and everybody disconnected.
+    /// Withdraw all routes and close all sessions.
     #[default]
     Withdraw,
-    /// They stay as they were.
+    /// Keep the last policy.
     Keep,
 }
 
-/// Everything that there is, at one moment.
+/// The whole state at one moment.
 #[derive(Clone, Debug)]
 pub struct Look {
     /// All policies ([`crate::select::heard`]).
     pub policies: Vec<Policy>,
-    /// The appliance's annotations; what they say of routers is read here.
+    /// Annotations of the appliance; the controller parses those of virtual routers.
     pub annotations: Pairs,
-    /// The appliance.
+    /// The appliance and its data plane.
     pub state: ControlPlaneState,
 }
 
-/// Whoever can be asked for that.
+/// Source of the state.
 pub trait World {
-    /// Looks.
+    /// Returns the current state.
     fn look(&mut self) -> Look;
 
-    /// Hears what became of what was looked at last.
+    /// Handles the result of a round.
     fn told(&mut self, _result: &Result<(), ReconcileError>) {}
 }
 
@@ -76,26 +77,26 @@ pub enum ReconcileError {
     /// Several policies apply.
     #[error(transparent)]
     MultiplePolicies(#[from] MultiplePolicies),
-    /// The state can't be read.
+    /// An annotation of the appliance is invalid.
     #[error(transparent)]
     State(#[from] BadAnnotation),
-    /// The policy is wrong for this appliance.
+    /// The policy has defects on this appliance.
     #[error(transparent)]
     Policy(#[from] PolicyDefect),
 }
 
-/// What is counted of rounds.
+/// Statistics of rounds.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Counts {
-    /// Rounds.
+    /// Number of rounds.
     pub runs: u64,
-    /// Seconds that they took, together.
+    /// Total duration of rounds in seconds.
     pub seconds: f64,
-    /// Seconds that the last one took.
+    /// Duration of the last round in seconds.
     pub last_seconds: f64,
-    /// Errors by router; of none in particular under 0.
+    /// Errors by local ASN; 0 for errors that concern no single router.
     pub errors: BTreeMap<u32, u64>,
-    /// Why the last round failed; empty where it did not.
+    /// Error of the last round; empty if it succeeded.
     pub error: String,
 }
 
@@ -118,36 +119,36 @@ impl Counts {
     }
 }
 
-/// The control loop's state.
+/// The reconciliation loop.
 pub struct Controller<W, R> {
     world: W,
     routers: R,
     on_conflict: OnConflict,
-    /// The policy that was carried out last, to be withdrawn when none applies.
+    /// The policy that was applied last, to be withdrawn when none applies.
     active: Option<Policy>,
-    /// What annotations said when they last meant something.
+    /// The last valid annotations.
     annotations: BTreeMap<u32, RouterAnnotation>,
     retries: Retries,
     counts: Arc<Mutex<Counts>>,
 }
 
 impl<W: World, R: Routers> Controller<W, R> {
-    /// Has done nothing yet. `seed` spreads retries.
+    /// Creates a controller. `seed` determines the jitter of retries.
     pub fn new(world: W, routers: R, on_conflict: OnConflict, seed: u64) -> Controller<W, R> {
         let (retries, counts) = (Retries::new(seed), Arc::default());
         let (active, annotations) = (None, BTreeMap::new());
         Controller { world, routers, on_conflict, active, annotations, retries, counts }
     }
 
-    /// What is counted, for whoever wants to look.
+    /// Returns the shared statistics.
     pub fn counts(&self) -> Arc<Mutex<Counts>> {
         Arc::clone(&self.counts)
     }
 
-    /// One round: everything is looked at, and carried out.
+    /// Runs one round: takes the state and applies it.
     ///
     /// # Errors
-    /// What was wrong; what could be carried out is.
+    /// Returns the first problem found; all that is valid is applied nevertheless.
     pub fn reconcile(&mut self) -> Result<(), ReconcileError> {
         let began = Instant::now();
         let result = self.round();
@@ -163,9 +164,10 @@ impl<W: World, R: Routers> Controller<W, R> {
                 self.annotations = said;
                 None
             }
-            // Before there is a router, who it is has to be known.
+            // The identity of a router must be known before it starts.
             Err(bad) if self.active.is_none() => return Err(bad.into()),
-            // A router stays who it was: its routes have to follow the data plane in any case.
+            // A running router keeps its identity, because its routes must follow the data plane in
+            // any case.
             Err(bad) => Some(bad),
         };
         state.annotations.clone_from(&self.annotations);
@@ -174,8 +176,8 @@ impl<W: World, R: Routers> Controller<W, R> {
             Ok(None) => self.withdraw(&state)?,
             Err(several) => {
                 match (self.on_conflict, self.active.clone()) {
-                    // What stays is the policy; an appliance that can't serve withdraws all the
-                    // same. The conflict is what is told.
+                    // The policy stays in force, but an appliance that cannot serve still
+                    // withdraws. The conflict is the error to report.
                     (OnConflict::Keep, Some(policy)) => {
                         let _ = self.carry_out(policy, &state);
                     }
@@ -192,7 +194,7 @@ impl<W: World, R: Routers> Controller<W, R> {
         self.routers.configure_peers(Some(policy), state)
     }
 
-    /// Withdraws all, once.
+    /// Withdraws all routes once.
     fn withdraw(&mut self, state: &ControlPlaneState) -> Result<(), PolicyDefect> {
         match self.active.take() {
             Some(_) => self.routers.configure_peers(None, state),
@@ -200,7 +202,7 @@ impl<W: World, R: Routers> Controller<W, R> {
         }
     }
 
-    /// Runs until `leave` says how to go, and goes.
+    /// Runs rounds until `leave` completes, then shuts down as its result specifies.
     pub async fn run(mut self, signal: Signal, leave: impl Future<Output = Leave>) {
         let mut leave = std::pin::pin!(leave);
         signal.event();
@@ -218,7 +220,7 @@ impl<W: World, R: Routers> Controller<W, R> {
             if let Err(error) = &result {
                 tracing::warn!("bgp: {error}");
             }
-            // What a round that failed left due doesn't make the next one begin at once.
+            // A deadline left over by a failed round must not trigger the next one at once.
             earliest = Instant::now() + if result.is_ok() { Duration::ZERO } else { RETRY };
             self.retries.note(Instant::now(), result.is_ok(), retried);
         };
@@ -240,22 +242,22 @@ async fn until(due: Option<Instant>) {
     }
 }
 
-/// When a round that failed is tried again.
+/// Retries of a failed round.
 #[derive(Debug)]
 pub struct Retries {
-    /// At this moment; none for not before the next signal.
+    /// Time of the next retry; `None` if there is none.
     pub due: Option<Instant>,
     tried: u32,
     rng: Rng,
 }
 
 impl Retries {
-    /// None is due.
+    /// Creates a state without a retry.
     pub fn new(seed: u64) -> Retries {
         Retries { due: None, tried: 0, rng: Rng::with_seed(seed) }
     }
 
-    /// A round is over; `retried` says that no signal asked for it.
+    /// Records the result of a round; `retried` if no signal triggered it.
     pub fn note(&mut self, now: Instant, well: bool, retried: bool) {
         if well || !retried {
             self.tried = 0;
@@ -263,7 +265,7 @@ impl Retries {
         self.due = (!well && self.tried < RETRIES).then(|| {
             let wait = RETRY * 2_u32.pow(self.tried);
             self.tried += 1;
-            // Appliances do not retry in step.
+            // Up to 50 % jitter, so that appliances do not retry in step.
             now + wait + wait.mul_f64(self.rng.f64() / 2.0)
         });
     }

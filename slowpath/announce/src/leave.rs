@@ -1,44 +1,44 @@
-//! How we go: for good, with everything withdrawn first, or to come back, with nothing said.
-//! A machine without a clock: times are arguments.
+//! Shutdown of BGP: either final, which withdraws all routes first, or for a restart, which sends
+//! nothing. A state machine without a clock: the time is an argument.
 
 use std::time::Instant;
 
 use crate::routers::{Leave, Routers};
 
-/// How far that has come.
+/// Progress of the shutdown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// Peers are being told; look again at this moment at the latest.
+    /// Withdrawals are in progress; call again at this time at the latest.
     Wait(Instant),
-    /// We are gone.
+    /// The shutdown is complete.
     Done,
 }
 
-/// The machine.
+/// State machine of the shutdown.
 #[derive(Debug)]
 pub struct Leaving {
     leave: Leave,
-    /// Until when peers have time; none before the first step.
+    /// Until when to wait for withdrawals to be sent; `None` before the first step.
     deadline: Option<Instant>,
-    /// Until when routers have time; none before peers were told.
+    /// Until when to wait for routers to move traffic; `None` until withdrawals were sent.
     settled: Option<Instant>,
     done: bool,
 }
 
 impl Leaving {
-    /// Has done nothing yet.
+    /// Creates the state machine; nothing happens before the first step.
     pub fn new(leave: Leave) -> Leaving {
         Leaving { leave, deadline: None, settled: None, done: false }
     }
 
-    /// Goes on.
+    /// Advances the shutdown.
     pub fn step(&mut self, now: Instant, routers: &mut impl Routers) -> Step {
         if self.done {
             return Step::Done;
         }
         if let Leave::Stop { patience, settle } = self.leave {
             let first = self.deadline.is_none();
-            // Without peers there is nobody to wait for.
+            // Without peers there is nothing to wait for.
             if first && !routers.withdraw() {
                 self.settled = Some(now);
             }

@@ -1,5 +1,5 @@
-//! BGP's control plane: which policy applies to this appliance, what is announced to whom, and
-//! what is withdrawn before it would be a lie.
+//! BGP control plane: selects the policy that applies to this appliance, computes the routes for
+//! each peer, and withdraws routes before traffic would be black-holed.
 //!
 //! ```text
 //!   objects --> select.rs: the one policy that applies
@@ -10,8 +10,8 @@
 //!                                         secrets.rs: keys <-------'
 //!                                                          speaker.rs (trait) --> sockets.rs
 //! ```
-//! Level-triggered: every round looks at the whole state. Nothing but `sockets` has a socket;
-//! times come with the snapshot, but in `Controller::run`, which waits.
+//! Reconciliation is level-triggered: every round evaluates the whole state. Only `sockets` has
+//! sockets. The time comes with the snapshot, except in `Controller::run`, which has timers.
 
 #![forbid(unsafe_code)]
 

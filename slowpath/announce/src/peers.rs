@@ -1,4 +1,4 @@
-//! A policy's neighbors as peers of the session machine: identity, password, times.
+//! Conversion of a policy's neighbors to peers of the BGP speaker: identity, keys, timers.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -11,20 +11,20 @@ use crate::routers::Wrong;
 use crate::snapshot::ControlPlaneState;
 use crate::speaker::{PeerKey, PeerWanted};
 
-/// Who a router is: what can't change without all its sessions beginning anew.
+/// Identity of a router. If it changes, all of its sessions start again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Identity {
-    /// Its BGP identifier.
+    /// BGP identifier.
     pub router_id: Ipv4Addr,
-    /// The port on which it listens; none for not at all.
+    /// Port on which it listens; `None` for none.
     pub listen_port: Option<u16>,
 }
 
-/// Who a router is: as its policy says, else the appliance's annotation, else (the identifier) the
-/// configuration, else the IPv4 address.
+/// Returns the identity of a router: from its policy, or else the appliance's annotation, or else,
+/// for the identifier, the configuration or the IPv4 address.
 ///
 /// # Errors
-/// Nobody says, and there is no IPv4 address.
+/// No identifier is configured and there is no IPv4 address.
 pub fn identity(router: &RouterSpec, state: &ControlPlaneState) -> Result<Identity, Wrong> {
     let said = state.annotations.get(&router.local_asn).copied().unwrap_or_default();
     let address = state.ipv4.filter(|address| !address.is_unspecified());
@@ -35,18 +35,18 @@ pub fn identity(router: &RouterSpec, state: &ControlPlaneState) -> Result<Identi
     })
 }
 
-/// Which peer a neighbor is.
+/// Returns the peer key of a neighbor.
 pub fn key(router: &RouterSpec, neighbor: &Neighbor) -> PeerKey {
     let peer = SocketAddr::new(neighbor.address, neighbor.port);
     PeerKey { local_asn: router.local_asn, peer }
 }
 
-/// What authenticates a neighbor's session, as read from files.
+/// Keys of a neighbor's session, as read from files.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Keys {
-    /// The key of TCP-MD5.
+    /// TCP-MD5 key.
     pub md5: Option<String>,
-    /// The keys of TCP-AO.
+    /// TCP-AO keys.
     pub tcp_ao: Vec<AoKey>,
 }
 
@@ -54,7 +54,7 @@ impl Keys {
     /// Reads the keys of a neighbor.
     ///
     /// # Errors
-    /// One of them can't be read.
+    /// A key cannot be read.
     pub fn read<E>(
         neighbor: &Neighbor,
         mut read: impl FnMut(&Password) -> Result<String, E>,
@@ -75,10 +75,10 @@ impl Keys {
     }
 }
 
-/// How a neighbor's session is to be.
+/// Returns the peer configuration of a neighbor.
 ///
 /// # Errors
-/// The machine doesn't take it.
+/// The settings are invalid.
 pub fn wanted(
     router: &RouterSpec,
     neighbor: &Neighbor,
@@ -119,7 +119,7 @@ pub fn wanted(
     Ok(PeerWanted { settings, listen_port: identity.listen_port, interface, bfd })
 }
 
-/// A family in the session machine's words.
+/// Converts a family to that of the speaker.
 pub fn family(family: Family) -> wire::Family {
     match family {
         Family::Ipv4Unicast => wire::Family::Ipv4Unicast,

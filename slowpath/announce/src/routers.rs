@@ -1,4 +1,5 @@
-//! What the controller asks of whoever carries policies out, so that another speaker could.
+//! Interface between the controller and the implementation of policies, so that another speaker can
+//! be used.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,35 +10,36 @@ use parking_lot::Mutex;
 use crate::select::Policy;
 use crate::snapshot::ControlPlaneState;
 
-/// Virtual routers, told what they shall be.
+/// Virtual routers with a declarative configuration.
 pub trait Routers {
-    /// From now on this policy is carried out, as the state lets it: declarative, and never called
-    /// twice at once. It returns when the next call may come; it doesn't wait for peers. No policy
-    /// withdraws everything and disconnects everybody.
+    /// Applies a policy as far as the state allows. The call is declarative and never concurrent
+    /// with itself. It does not wait for peers, and the next call may follow when it returns.
+    /// Without a policy, all routes are withdrawn and all sessions closed.
     ///
     /// # Errors
-    /// Defects of the policy on this appliance, never that a peer can't be reached. What has none
-    /// is carried out all the same.
+    /// Returns the defects of the policy on this appliance, but not unreachable peers. All that has
+    /// no defect is applied nevertheless.
     fn configure_peers(
         &mut self,
         policy: Option<&Policy>,
         state: &ControlPlaneState,
     ) -> Result<(), PolicyDefect>;
 
-    /// When to be called again at the latest, though nothing else happens.
+    /// Returns when to call again at the latest if nothing changes.
     fn next_due(&self) -> Option<Instant> {
         None
     }
 
-    /// Withdraws everything from everybody, and stays connected. Tells whether there is anybody.
+    /// Withdraws all routes from all peers and keeps the sessions. Returns whether there are any
+    /// peers.
     fn withdraw(&mut self) -> bool;
 
-    /// Whether all peers have been told that nothing is announced any more.
+    /// Returns whether the withdrawal of all routes was sent to all peers.
     fn is_withdrawn(&self) -> bool {
         true
     }
 
-    /// Disconnects in this way, for good.
+    /// Closes all sessions for good.
     fn end(&mut self, leave: Leave);
 }
 
@@ -67,23 +69,23 @@ impl<R: Routers> Routers for Arc<Mutex<R>> {
     }
 }
 
-/// How we go.
+/// How BGP is shut down.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Leave {
-    /// For good: all is withdrawn, peers are told, routers move the traffic, and each session is
-    /// ended by a Cease, a hard reset (RFC 8538) where graceful restart would keep our routes.
+    /// Final shutdown: all routes are withdrawn, routers get time to move traffic, and each session
+    /// ends with a Cease, as a hard reset (RFC 8538) where graceful restart would keep the routes.
     Stop {
-        /// So long, at most, until peers were told.
+        /// Maximum time for withdrawals to be sent.
         patience: Duration,
-        /// So long after that.
+        /// Time for routers to move traffic after that.
         settle: Duration,
     },
-    /// To come back: nobody is told, so that neighbors of graceful restart keep our routes.
+    /// Restart: nothing is sent, so that neighbors with graceful restart keep the routes.
     Restart,
 }
 
 impl Leave {
-    /// What sessions end with.
+    /// Returns the reason with which sessions end.
     pub(crate) fn said(&self) -> Stop {
         match self {
             Leave::Stop { .. } => Stop::Shutdown("this appliance leaves".to_owned()),
@@ -92,80 +94,80 @@ impl Leave {
     }
 }
 
-/// Why a policy can't be carried out here as a whole.
+/// Defects of a policy on this appliance.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{}", .0.iter().map(Defect::to_string).collect::<Vec<_>>().join("; "))]
 pub struct PolicyDefect(pub Vec<Defect>);
 
-/// One thing that is wrong, and with which router.
+/// A defect of a policy and the router that it concerns.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("router {local_asn}: {wrong}")]
 pub struct Defect {
-    /// The router.
+    /// AS number of the router.
     pub local_asn: u32,
-    /// What is wrong, and what to do.
+    /// The defect, with its remedy.
     pub wrong: Wrong,
 }
 
-/// What is wrong with a policy on this appliance.
+/// Defects of a policy on this appliance.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Wrong {
-    /// An appliance without IPv4 has to be told.
+    /// The router ID is not configured and cannot be derived from an IPv4 address.
     #[error(
         "no router id: this appliance has no IPv4 address to take it from; write router_id into \
          the policy, the annotation weir.dev/bgp-virtual-router.ASN, or bgp.router_id"
     )]
     NoRouterId,
-    /// There is no address to send to.
+    /// Routes of a family have no next hop.
     #[error(
         "neighbor {neighbor}: {family} routes have no next hop: the data port has no such \
          address; write next_hop, or leave the family out"
     )]
     NoNextHop {
-        /// The neighbor's address.
+        /// Address of the neighbor.
         neighbor: std::net::IpAddr,
-        /// The family.
+        /// Address family.
         family: state::object::bgp::Family,
     },
-    /// Packets to that address would go elsewhere.
+    /// The configured next hop is not an address of the data plane.
     #[error(
         "neighbor {neighbor}: next_hop {next_hop} of {family} is not the data plane's; it has \
          {owned}"
     )]
     NotOwned {
-        /// The neighbor's address.
+        /// Address of the neighbor.
         neighbor: std::net::IpAddr,
-        /// The family.
+        /// Address family.
         family: state::object::bgp::Family,
-        /// What was wanted.
+        /// The configured next hop.
         next_hop: std::net::IpAddr,
-        /// What there is.
+        /// Addresses of the data plane.
         owned: String,
     },
-    /// A TCP-MD5 or TCP-AO key can't be read. The cause is in the log alone: API clients choose the
-    /// path, and would learn from it which files exist.
+    /// A TCP-MD5 or TCP-AO key cannot be read. The cause is only logged: API clients choose the
+    /// path, and the cause would reveal which files exist.
     #[error(
         "neighbor {neighbor}: a key of its session is not usable, and without it there is none: \
          write it, 80 bytes at most, into a file in the folder bgp.secrets; slowpath's log has the \
          cause"
     )]
     MissingAuthSecret {
-        /// The neighbor's address.
+        /// Address of the neighbor.
         neighbor: std::net::IpAddr,
     },
-    /// A neighbor names an object that is not there.
+    /// A neighbor references an object that does not exist.
     #[error("{0}; it has no session until then")]
     Unresolved(Box<str>),
-    /// Cluster addresses are closed to packets from outside, and so are not announced.
+    /// Cluster addresses are closed to external packets and therefore not announced.
     #[error(
         "ClusterIP is to be announced, and cluster addresses are closed to routers' packets: set \
          external_cluster_ip = true, or take ClusterIP out of the advertisements"
     )]
     ClusterIpClosed,
-    /// The session machine doesn't take it.
+    /// The speaker rejects the settings.
     #[error("neighbor {neighbor}: {why}")]
     Settings {
-        /// The neighbor's address.
+        /// Address of the neighbor.
         neighbor: std::net::IpAddr,
         /// Why.
         why: bgp::peer::settings::SettingsError,

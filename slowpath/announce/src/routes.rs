@@ -1,5 +1,5 @@
-//! What a neighbor is to be told: prefixes out of services and policy, each with its attributes.
-//! A function of the policy and the snapshot, and of nothing else.
+//! Routes for a neighbor: prefixes of services and of the policy, with their attributes. A pure
+//! function of the policy and the snapshot.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -22,25 +22,25 @@ use state::tables::Entry;
 use crate::routers::Wrong;
 use crate::snapshot::{ControlPlaneState, Plane};
 
-/// Labels that each service has beside its own.
+/// Labels that each service has in addition to its own.
 const NAME: &str = "io.kubernetes.service.name";
 const NAMESPACE: &str = "io.kubernetes.service.namespace";
 
-/// What becomes of the address of a service of Cluster policy when nobody serves it.
+/// How the address of a service with traffic policy Cluster is handled if it has no usable backend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum NoBackends {
-    /// It stays announced: other appliances would have nobody either.
+    /// It stays announced, because other appliances have no backend either.
     #[default]
     Announce,
     /// It is withdrawn.
     Withdraw,
 }
 
-/// What a router has to announce: by advertisement, prefixes with the kinds of addresses that they
-/// are for, none for those that the policy names itself.
+/// What a router announces, by advertisement: prefixes with the kinds of their addresses, `None`
+/// for prefixes that the policy lists itself.
 pub type Offers = Vec<BTreeMap<IpNet, BTreeSet<Option<AddressKind>>>>;
 
-/// What there is to announce; nothing while the data plane takes no traffic.
+/// Returns what to announce; nothing while the data plane takes no traffic.
 pub fn offers(router: &RouterSpec, plane: &Plane, no_backends: NoBackends) -> Offers {
     let one = |advertisement: &AdvertisementSpec| {
         let mut all = BTreeMap::new();
@@ -53,8 +53,8 @@ pub fn offers(router: &RouterSpec, plane: &Plane, no_backends: NoBackends) -> Of
     router.advertisements.iter().map(one).collect()
 }
 
-/// What is wrong where services' cluster addresses are to be announced and are closed: nothing is
-/// announced of them.
+/// Returns a defect if cluster addresses are to be announced although they are closed to external
+/// packets. They are not announced then.
 pub fn closed(router: &RouterSpec, plane: &Plane) -> Option<Wrong> {
     let asks = |one: &AdvertisementSpec| {
         one.services.is_some() && one.kinds.contains(&AddressKind::ClusterIp)
@@ -104,16 +104,17 @@ fn selects(selector: &Selector, service: &Service) -> bool {
     })
 }
 
-/// Whether either policy is Local: such a service has no network of its own at other appliances.
+/// Returns whether either traffic policy is Local. The addresses of such a service are not
+/// aggregated, because other appliances may not serve it.
 fn is_local(service: &Service) -> bool {
     use config::services::TrafficPolicy::Local;
     service.spec.external_policy == Local || service.spec.internal_policy == Local
 }
 
-/// What kind of address a frontend is, if packets that a router sends may meet it.
+/// Returns the kind of a frontend's address; `None` if packets from a router cannot reach it.
 fn kind_of(row: &Frontend, plane: &Plane) -> Option<AddressKind> {
     let address = row.address();
-    // A router's packets come from no gateway's endpoint.
+    // A router's packets never come from a gateway endpoint.
     if address.reach != state::address::Reach::External || address.endpoint != 0 {
         return None;
     }
@@ -125,7 +126,8 @@ fn kind_of(row: &Frontend, plane: &Plane) -> Option<AddressKind> {
     }
 }
 
-/// Whether the plane has it on every lcore, and has somewhere to send what comes.
+/// Returns whether the frontend is in force on every lcore and has a usable backend where one is
+/// required.
 fn is_served(row: &Frontend, entry: &Entry, plane: &Plane, no_backends: NoBackends) -> bool {
     if !plane.acknowledged.contains(row.address()) {
         return false;
@@ -145,7 +147,7 @@ fn is_served(row: &Frontend, entry: &Entry, plane: &Plane, no_backends: NoBacken
     no_backends == NoBackends::Announce || used.any(|instance| serves(instance.effective()))
 }
 
-/// A prefix that can be routed.
+/// Returns the prefix if it is routable.
 fn net(prefix: &Prefix) -> Option<IpNet> {
     let is_whole = prefix.len == 0;
     let addr = prefix.addr;
@@ -163,7 +165,7 @@ fn aggregated(net: IpNet, advertisement: &AdvertisementSpec) -> IpNet {
     whole.map_or(net, |whole| whole.trunc())
 }
 
-/// What a neighbor is to have, and what of it can't be said.
+/// Returns the routes for a neighbor, and the defects that prevent others.
 pub fn table(
     router: &RouterSpec,
     neighbor: &Neighbor,
@@ -193,7 +195,7 @@ pub fn table(
     (table, defects)
 }
 
-/// What is said of a prefix.
+/// Attributes of a prefix, before the next hop is known.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 struct FrontendSpec {
     communities: BTreeSet<u32>,
@@ -204,7 +206,7 @@ struct FrontendSpec {
 }
 
 impl FrontendSpec {
-    /// Joins what another says, where it is about these kinds of addresses.
+    /// Merges further attributes if they apply to these kinds of addresses.
     fn add(&mut self, more: &PathAttributes, kinds: &BTreeSet<Option<AddressKind>>) {
         let is_about = |kind: &AddressKind| kinds.contains(&Some(*kind));
         if !more.kinds.is_empty() && !more.kinds.iter().any(is_about) {
@@ -230,7 +232,7 @@ impl FrontendSpec {
     }
 }
 
-/// All prefixes of a family with what is said of each.
+/// Returns all prefixes of a family with their attributes.
 fn said(
     router: &RouterSpec,
     neighbor: &Neighbor,
@@ -251,8 +253,8 @@ fn said(
             said.add(&family.attributes, kinds);
         }
     }
-    // What isn't said on such a session is no difference between routes. A neighbor of any number
-    // may be either; the session knows.
+    // Attributes that are not sent on such a session must not make routes differ. With ASN 0 the
+    // session may be internal or external, so both are kept.
     for said in all.values_mut() {
         match neighbor.asn {
             0 => {}
@@ -263,7 +265,8 @@ fn said(
     all
 }
 
-/// Where routes of a family send: the neighbor's own, or the data port's address.
+/// Returns the next hop for routes of a family: the neighbor's `next_hop`, or the data port's
+/// address.
 fn next_hop(
     neighbor: &Neighbor,
     family: Family,

@@ -1,4 +1,4 @@
-//! TCP-MD5 keys: where they are read, and whether their files have changed since.
+//! TCP-MD5 and TCP-AO keys: reading them, and detecting that their files have changed.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,22 +7,22 @@ use std::sync::Arc;
 use config::secret_file::{self, SecretKind};
 use state::object::bgp::Password;
 
-/// What each password of the policy was read as: a key, or the cause why there is none.
+/// Result of reading each password of the policy: the key, or the error.
 pub type Read = BTreeMap<Password, Result<String, String>>;
 
-/// A source of TCP-MD5 keys.
+/// Source of TCP-MD5 and TCP-AO keys.
 pub trait Secrets {
-    /// Returns the key.
+    /// Returns a key.
     ///
     /// # Errors
-    /// Why there is none, for the operator's log. API clients are not shown it.
+    /// Why the key cannot be read, for the operator's log; never shown to API clients.
     fn password(&self, named: &Password) -> Result<String, String>;
 }
 
-/// Keys in the files of one folder; a secret is a folder in it, with the key in `password`.
+/// Keys in the files of one folder. A secret is a subfolder with the key in the file `password`.
 #[derive(Clone, Debug, Default)]
 pub struct Files {
-    /// The folder; without one there are no keys.
+    /// The folder; `None` if there are no keys.
     pub secrets: Option<PathBuf>,
 }
 
@@ -37,7 +37,7 @@ impl Secrets for Files {
         let octets = read.map_err(|error| error.to_string())?;
         let wrong = |wrong: &str| Err(format!("{}: {wrong}", folder.join(&path).display()));
         let Ok(text) = String::from_utf8(octets) else { return wrong("is not UTF-8 text") };
-        // A final line end is the editor's and not part of the key.
+        // A final line ending is written by editors and not part of the key.
         match text.trim_end_matches(['\r', '\n']) {
             "" => wrong("is empty; write the key into it"),
             key if key.len() > SecretKind::Md5Key.limit() => wrong("is longer than 80 bytes"),
@@ -46,14 +46,14 @@ impl Secrets for Files {
     }
 }
 
-/// What the last round read, to be compared with what the files hold now.
+/// The keys in use, to be compared with the files.
 pub struct SecretWatch {
     pub(crate) secrets: Arc<dyn Secrets + Send + Sync>,
     pub(crate) used: Read,
 }
 
 impl SecretWatch {
-    /// Reads the files. Returns what they hold where that differs from what is in use.
+    /// Reads the files. Returns their keys if they differ from those in use.
     pub fn look(self) -> Option<Read> {
         let now: Read =
             self.used.keys().map(|named| (named.clone(), self.secrets.password(named))).collect();

@@ -1,4 +1,4 @@
-//! Which policy applies to this appliance.
+//! Policy selection: which BGP peering policy applies to this appliance.
 
 use std::sync::Arc;
 
@@ -7,26 +7,26 @@ use state::labels::Pairs;
 use state::name::{Name, Precedence};
 use state::object::{BgpPeeringPolicySpec, Kind, Object, Objects, Spec};
 
-/// A policy by its name.
+/// A BGP peering policy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Policy {
-    /// Its object's name.
+    /// Name of its object.
     pub name: Name,
-    /// What it wants.
+    /// Specification.
     pub spec: Arc<BgpPeeringPolicySpec>,
-    /// What it was written as.
+    /// Form in which it was written.
     pub origin: Origin,
 }
 
-/// What a policy was written as.
+/// Form in which a policy was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Origin {
-    /// Weir's own shape.
+    /// Weir's own BgpPeeringPolicy.
     #[default]
     Own,
-    /// A CiliumBGPPeeringPolicy.
+    /// CiliumBGPPeeringPolicy.
     CiliumFirst,
-    /// A CiliumBGPClusterConfig with the objects that it names.
+    /// CiliumBGPClusterConfig with the objects that it references.
     CiliumSecond,
 }
 
@@ -40,7 +40,7 @@ impl Origin {
     }
 }
 
-/// More than one policy applies, and nothing says which.
+/// Several policies select this appliance, without precedence among them.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "{} BGP peering policies select this appliance ({}): let the labels in their node_selector \
@@ -48,7 +48,7 @@ impl Origin {
 )]
 pub struct MultiplePolicies(pub Vec<Name>);
 
-/// All policies, each as the preferred of its sources says it.
+/// Returns all policies, each from the preferred one of its sources.
 pub fn heard(objects: &Objects, precedence: &Precedence) -> Vec<Policy> {
     let mut all: Vec<(&Arc<Object>, Policy)> = Vec::new();
     let there = objects.of_kind(Kind::BgpPeeringPolicy).filter(|o| o.life().deletion.is_none());
@@ -60,7 +60,7 @@ pub fn heard(objects: &Objects, precedence: &Precedence) -> Vec<Policy> {
             origin: Origin::of(object),
         };
         match all.last_mut() {
-            // Objects come by name.
+            // Objects are ordered by name.
             Some((before, last)) if before.name == object.name => {
                 if precedence.of(&object.source) < precedence.of(&before.source) {
                     (*before, *last) = (object, policy);
@@ -72,19 +72,19 @@ pub fn heard(objects: &Objects, precedence: &Precedence) -> Vec<Policy> {
     all.into_iter().map(|(_, policy)| policy).collect()
 }
 
-/// Whether Cilium's first generation selects an appliance of these labels: then the second is not
-/// carried out on it. Both are there while a cluster moves from one to the other, and the first is
-/// what was in force before.
+/// Returns whether a policy of Cilium's first generation selects an appliance with these labels. If
+/// so, the second generation is not used: both exist while a cluster migrates, and the first one
+/// was in force before.
 pub fn first_generation(policies: &[Policy], labels: &Pairs) -> bool {
     let label = |key: &str| labels.as_ref()?.get(key).map(|value| &**value);
     policies.iter().any(|one| one.origin == Origin::CiliumFirst && one.spec.selects(label))
 }
 
-/// The policy that selects an appliance of these labels; none where none does. Of Cilium's two
-/// generations the first counts ([`first_generation`]).
+/// Returns the policy that selects an appliance with these labels, if any. Of Cilium's two
+/// generations the first takes precedence ([`first_generation`]).
 ///
 /// # Errors
-/// Several do.
+/// Several policies select the appliance.
 pub fn select<'p>(
     policies: &'p [Policy],
     labels: &Pairs,

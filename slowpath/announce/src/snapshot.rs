@@ -1,5 +1,5 @@
-//! What is known of this appliance at one moment: labels, addresses, annotations, and what its
-//! data plane holds. Made by whoever looks, read by all others, changed by nobody.
+//! Snapshot of the appliance at one moment: labels, addresses, annotations, and the state of its
+//! data plane. Immutable once taken.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,52 +13,55 @@ use state::kubernetes::OWN;
 use state::labels::Pairs;
 use state::tables::Tables;
 
-/// Keys of annotations of virtual routers, followed by the local ASN. Ours come first.
+/// Prefixes of annotation keys for virtual routers, followed by the local ASN. Weir's own key takes
+/// precedence over Cilium's.
 const ANNOTATIONS: [(&str, &str); 2] =
     [(OWN, "/bgp-virtual-router."), ("cilium.io", "/bgp-virtual-router.")];
 
 /// The appliance and its data plane at one moment.
 #[derive(Clone, Debug)]
 pub struct ControlPlaneState {
-    /// That moment.
+    /// When the snapshot was taken.
     pub taken: Instant,
-    /// The appliance's name.
+    /// Name of the appliance.
     pub name: Box<str>,
-    /// Its labels.
+    /// Labels of the appliance.
     pub labels: Pairs,
-    /// What its annotations say of virtual routers, by local ASN.
+    /// Annotations for virtual routers, by local ASN.
     pub annotations: BTreeMap<u32, RouterAnnotation>,
-    /// The router id that is configured, if one is.
+    /// Configured router ID (`bgp.router_id`).
     pub router_id: Option<Ipv4Addr>,
-    /// The data port's IPv4 address.
+    /// IPv4 address of the data port.
     pub ipv4: Option<Ipv4Addr>,
-    /// The data port's IPv6 address.
+    /// IPv6 address of the data port.
     pub ipv6: Option<Ipv6Addr>,
-    /// What the data plane holds.
+    /// State of the data plane.
     pub plane: Plane,
 }
 
-/// What the data plane holds and can.
+/// State of the data plane.
 #[derive(Clone, Debug)]
 pub struct Plane {
-    /// It takes traffic: lcores poll, links are up, tables are acknowledged. A drain is not in it.
+    /// The data plane takes traffic: lcores poll, links are up, tables are acknowledged.
+    /// Independent of a drain.
     pub able: bool,
-    /// The operator wants no new traffic.
+    /// The appliance is being drained.
     pub draining: bool,
-    /// All sources have said what they know, and all of it is acknowledged: End-of-RIB may be said.
+    /// All sources have delivered their objects, and all of them are acknowledged, so that
+    /// End-of-RIB may be sent.
     pub complete: bool,
-    /// Addresses that packets may be sent to: next hops are of these.
+    /// Addresses that the data plane owns; next hops must be among them.
     pub owned: BTreeSet<IpAddr>,
-    /// What there shall be.
+    /// Desired tables.
     pub tables: Tables,
-    /// What the appliance calls local.
+    /// Settings of the appliance, such as which nodes are local.
     pub appliance: Arc<Appliance>,
-    /// The frontends that are in force on every lcore.
+    /// Frontends that are in force on every lcore.
     pub acknowledged: Arc<HashSet<Address>>,
 }
 
 impl Default for Plane {
-    /// Nothing is known, and so nothing able.
+    /// The state before anything is known: not able to take traffic.
     fn default() -> Plane {
         Plane {
             able: false,
@@ -73,7 +76,7 @@ impl Default for Plane {
 }
 
 impl ControlPlaneState {
-    /// Of an appliance of which nothing is known.
+    /// Creates a snapshot of an appliance of which nothing is known.
     pub fn new(taken: Instant) -> ControlPlaneState {
         ControlPlaneState {
             taken,
@@ -88,34 +91,34 @@ impl ControlPlaneState {
     }
 }
 
-/// What an annotation says of a virtual router.
+/// Annotation of a virtual router.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RouterAnnotation {
-    /// Its BGP identifier.
+    /// BGP identifier.
     pub router_id: Option<Ipv4Addr>,
-    /// The port on which it listens.
+    /// Port on which it listens.
     pub local_port: Option<u16>,
 }
 
-/// An annotation that means nothing.
+/// An invalid annotation.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "annotation {key}: `{value}`: {wrong}; write `router-id=192.0.2.1,local-port=179`, either of \
      them or both"
 )]
 pub struct BadAnnotation {
-    /// The annotation.
+    /// Key of the annotation.
     pub key: Box<str>,
-    /// What it says.
+    /// Value of the annotation.
     pub value: Box<str>,
-    /// What is wrong with it.
+    /// Why it is invalid.
     pub wrong: String,
 }
 
-/// What annotations say of virtual routers.
+/// Parses the annotations of virtual routers.
 ///
 /// # Errors
-/// The first that means nothing.
+/// Returns the first invalid annotation.
 pub fn annotations(pairs: &Pairs) -> Result<BTreeMap<u32, RouterAnnotation>, BadAnnotation> {
     let mut all = BTreeMap::new();
     for (domain, rest) in ANNOTATIONS {
@@ -134,7 +137,7 @@ pub fn annotations(pairs: &Pairs) -> Result<BTreeMap<u32, RouterAnnotation>, Bad
 
 fn annotation(text: &str) -> Result<RouterAnnotation, String> {
     let mut said = RouterAnnotation::default();
-    // An empty one says nothing, as a label of Kubernetes without a value.
+    // An empty annotation sets nothing, like a Kubernetes label without a value.
     let parts = text.split(',').map(str::trim);
     for part in parts.filter(|_| !text.trim().is_empty()) {
         let no = |what: &str, value: &str| format!("`{value}` is no {what}");
@@ -153,16 +156,16 @@ fn annotation(text: &str) -> Result<RouterAnnotation, String> {
     Ok(said)
 }
 
-/// Keeps which frontends are in force. A row that is written anew is pending until the plane has
-/// it; meanwhile the plane has the former one, and packets are served: that is no reason to
-/// withdraw.
+/// Tracks which frontends are in force. A row that was changed is pending until the data plane has
+/// it. Until then the data plane uses the previous row and serves packets, so that the route must
+/// not be withdrawn.
 #[derive(Debug, Default)]
 pub struct Acknowledged {
     held: Arc<HashSet<Address>>,
 }
 
 impl Acknowledged {
-    /// The frontends of these tables that are in force.
+    /// Returns the frontends of these tables that are in force.
     pub fn look(&mut self, tables: &Tables) -> Arc<HashSet<Address>> {
         let in_force = |row: &&Arc<state::frontend::Frontend>| match row.status().progress {
             Progress::Done => true,

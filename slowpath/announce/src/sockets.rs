@@ -1,5 +1,5 @@
-//! The sockets behind the control loop: `bgp`'s speaker, shared with those who ask it and with who
-//! waits for its end.
+//! The speaker of the `bgp` crate as used by the control loop, shared with status queries and the
+//! shutdown.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,23 +15,23 @@ use state::object::bgp::BfdSpec;
 
 use crate::speaker::{PeerKey, PeerWanted, Speaker};
 
-/// The speaker. Cheap to copy: all copies are one.
+/// Shared handle of the speaker. Cheap to clone.
 #[derive(Clone)]
 pub struct Sockets(Arc<Mutex<Option<speaker::Speaker>>>);
 
 impl Sockets {
-    /// Without peers, within a tokio runtime.
+    /// Creates a speaker without peers. Must be called within a tokio runtime.
     pub fn new() -> Sockets {
         Sockets(Arc::new(Mutex::new(Some(speaker::Speaker::new()))))
     }
 
-    /// All that is known of peers and listeners.
+    /// Returns the status of all peers and listeners.
     pub fn report(&self, now: Instant) -> Report {
         self.0.lock().as_ref().map(|speaker| speaker.report(now)).unwrap_or_default()
     }
 
-    /// After the control loop has left: waits until peers have heard what there was to say. What is
-    /// ordered later comes to nothing.
+    /// After the control loop has ended: waits until the last messages to peers are sent. Later
+    /// calls have no effect.
     pub async fn end(&self) {
         let speaker = self.0.lock().take();
         if let Some(speaker) = speaker {
@@ -106,7 +106,8 @@ fn peer(wanted: &PeerWanted) -> Wanted {
     }
 }
 
-/// Over several hops, BFD's packets may come from as far as BGP's unless their hops are said.
+/// Returns the BFD settings. For multihop sessions without `minimum_ttl`, BFD packets may take as
+/// many hops as BGP's.
 fn watched(spec: &BfdSpec, hops: u8) -> Watched {
     let settings = bfd::Settings {
         transmit_ms: spec.transmit_ms,

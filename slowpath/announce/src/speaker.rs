@@ -1,4 +1,4 @@
-//! What whoever has the sockets does: peers, each a machine of `bgp`, with what they are told.
+//! Interface to the BGP speaker: peers, each with a state machine of `bgp`, and their routes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,51 +12,55 @@ use bgp::wire::Family;
 use serde::Serialize;
 use state::object::bgp::BfdSpec;
 
-/// Which peer: of which of our routers, and where it is.
+/// Identifies a peer: the local router instance and the peer's address.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub struct PeerKey {
-    /// The router's number.
+    /// AS number of the local router instance.
     pub local_asn: u32,
-    /// Where the peer is.
+    /// Address and port of the peer.
     pub peer: SocketAddr,
 }
 
-/// How a peer is configured.
+/// Configuration of a peer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PeerWanted {
-    /// Its session.
+    /// Session settings.
     pub settings: Settings,
-    /// The port on which it may connect; none for not at all.
+    /// Local port on which the peer may connect; `None` accepts no connections.
     pub listen_port: Option<u16>,
-    /// The only interface by which it is reached; none leaves it to the kernel's routes.
+    /// The only interface through which the peer is reached; `None` leaves the choice to the
+    /// kernel's routing.
     pub interface: Option<String>,
-    /// Whether the way to it is watched; none for not at all.
+    /// BFD monitoring of the path to the peer; `None` for no monitoring.
     pub bfd: Option<BfdSpec>,
 }
 
-/// The sockets' side. None of its calls waits for a peer.
+/// A BGP speaker. No method waits for a peer.
 pub trait Speaker {
-    /// A new peer, wanted up.
+    /// Adds a peer and starts its session.
     fn add(&mut self, key: PeerKey, wanted: &PeerWanted);
 
-    /// A peer goes. With [`Stop::Changed`] it is added again at once.
+    /// Removes a peer. With [`Stop::Changed`] it is added again at once.
     fn remove(&mut self, key: PeerKey, why: Stop);
 
-    /// What a peer shall have from now on.
+    /// Replaces the set of routes to advertise to a peer.
     fn set_routes(&mut self, key: PeerKey, table: &Arc<Table>);
 
-    /// What each peer of now shall have is all that there is: End-of-RIB may be said.
+    /// Declares the current tables of all current peers complete, which allows End-of-RIB to be
+    /// sent.
     fn complete(&mut self);
 
-    /// All routes are about to go (RFC 8326), or not any more; for peers to come as well.
+    /// Turns graceful shutdown (RFC 8326) on or off, for current peers and for those added later.
     fn graceful_shutdown(&mut self, on: bool);
 
-    /// Whether each peer was told all that it shall have ([`bgp::peer::Peer::is_told`]).
+    /// Returns whether every peer has been sent all of its desired routes
+    /// ([`bgp::peer::Peer::is_told`]).
     fn is_told(&self) -> bool;
 
-    /// All peers, as they are.
+    /// Returns the status of all peers.
     fn peers(&self, now: Instant) -> Vec<(PeerKey, PeerTold)>;
 
-    /// What a peer has from us, of a family; nothing while it is not up.
+    /// Returns the routes advertised to a peer for one family; empty while the session is not
+    /// established.
     fn advertised(&self, key: PeerKey, family: Family) -> Vec<RouteTold>;
 }

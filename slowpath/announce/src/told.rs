@@ -1,4 +1,4 @@
-//! What those who look are told: rows of `weir bgp` and of the API.
+//! Rows of `weir bgp` and of the API.
 
 mod asked;
 
@@ -19,134 +19,135 @@ use crate::controller::Counts;
 use crate::speaker::{PeerKey, Speaker};
 pub use asked::{Asked, Refused, Which};
 
-/// How BGP stands on this appliance.
+/// BGP status of this appliance.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Standing {
-    /// The appliance; empty before the first round.
+    /// Name of the appliance; empty before the first reconciliation.
     pub node: Box<str>,
-    /// How many policies there are, whichever appliances they are for.
+    /// Number of BGP peering policies, including those for other appliances.
     pub policies: usize,
-    /// The policy that is carried out; none where none is.
+    /// Name of the policy in force; null if there is none.
     pub policy: Option<String>,
-    /// Numbers of its routers' autonomous systems.
+    /// Local AS numbers of the policy's routers.
     pub routers: Vec<u32>,
-    /// How many neighbors are spoken to, or tried.
+    /// Number of neighbors with a session, established or not.
     pub neighbors: usize,
-    /// How many sessions with them are established.
+    /// Number of established sessions.
     pub established: usize,
-    /// What is wrong with the policies, and what to do; empty where nothing is.
+    /// What is wrong with the policies and how to fix it; empty if nothing is wrong.
     pub error: String,
 }
 
-/// A peer and a family: a row of `weir bgp peers`.
+/// A peer and an address family: a row of `weir bgp peers`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct PeerRow {
-    /// The appliance.
+    /// Name of the appliance.
     pub node: Box<str>,
-    /// Our number.
+    /// Local AS number.
     pub local_asn: u32,
-    /// The peer's: as agreed on, else as configured.
+    /// AS number of the peer: as negotiated, or as configured before that (0 accepts any).
     pub peer_asn: u32,
-    /// Where the peer is.
+    /// Address and port of the peer.
     #[schemars(with = "String")]
     pub peer: SocketAddr,
-    /// How the session is.
+    /// State (RFC 4271): `idle`, `connect`, `active`, `open-sent`, `open-confirm`, `established`.
     #[schemars(with = "String")]
     pub state: State,
-    /// Seconds since it is established; none while it is not.
+    /// Seconds since the session was established; null while it is not.
     pub uptime_s: Option<f64>,
-    /// The family.
+    /// Address family: `ipv4-unicast` or `ipv6-unicast`.
     #[schemars(with = "String")]
     pub family: Family,
-    /// Routes that the peer told us.
+    /// Number of routes received from the peer.
     pub received: u64,
-    /// Routes that the peer has from us.
+    /// Number of routes advertised to the peer.
     pub advertised: u64,
 }
 
 /// A route: a row of `weir bgp routes`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct RouteRow {
-    /// The appliance.
+    /// Name of the appliance.
     pub node: Box<str>,
-    /// The router's number.
+    /// AS number of the local router.
     pub router: u32,
-    /// The peer that has it, or shall have it.
+    /// Address and port of the peer.
     #[schemars(with = "String")]
     pub peer: SocketAddr,
-    /// To where.
+    /// Destination prefix.
     #[schemars(with = "String")]
     pub prefix: IpNet,
-    /// By where.
+    /// Next hop.
     #[schemars(with = "String")]
     pub next_hop: IpAddr,
-    /// Seconds for which it is so.
+    /// Seconds since the route was last changed; for advertised routes, at most the age of the
+    /// session.
     pub age_s: f64,
-    /// The rest, in words.
+    /// The other path attributes as text.
     pub attributes: String,
 }
 
-/// Whether routes go to peers or come from them.
+/// Direction of routes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
-    /// From us.
+    /// Advertised to peers.
     Export,
-    /// To us.
+    /// Received from peers.
     Import,
 }
 
-/// What becomes of routes.
+/// How routes are handled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RibAction {
-    /// They are told.
+    /// Advertised.
     Accept,
-    /// They are counted, and not installed.
+    /// Counted, but not installed.
     Reject,
 }
 
-/// Prefixes of one length in a policy's row.
+/// Prefixes that a policy row matches.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct PrefixRange {
-    /// The network.
+    /// Network.
     #[schemars(with = "String")]
     pub prefix: IpNet,
-    /// The shortest length that matches.
+    /// Minimum prefix length.
     pub min: u8,
-    /// The longest.
+    /// Maximum prefix length.
     pub max: u8,
 }
 
-/// What is done to routes: a row of `weir bgp policies`.
+/// How a router handles routes: a row of `weir bgp policies`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct PolicyRow {
-    /// The router's number.
+    /// AS number of the local router.
     pub router: u32,
-    /// The policy object's name.
+    /// Name of the BgpPeeringPolicy object.
     pub policy: String,
-    /// To peers or from them.
+    /// Whether the row applies to routes to peers or from peers.
     #[serde(rename = "type")]
     pub way: Way,
-    /// Which peers; empty for all.
+    /// Peers; empty for all.
     #[schemars(with = "Vec<String>")]
     pub peers: Vec<SocketAddr>,
-    /// Which families.
+    /// Address families.
     #[schemars(with = "Vec<String>")]
     pub families: Vec<Family>,
-    /// Which prefixes; empty for all.
+    /// Prefixes; empty for all.
     pub prefixes: Vec<PrefixRange>,
-    /// What becomes of them.
+    /// How matching routes are handled.
     pub rib_action: RibAction,
-    /// What is said of them, in words.
+    /// Path attributes of advertised routes as text; empty for rejected routes.
     pub path_actions: String,
 }
 
-/// What is said of which prefixes.
+/// Prefixes with equal attributes.
 type Export = (Family, Arc<Attributes>, Vec<IpNet>);
 
 impl<S: Speaker> Announcer<S> {
-    /// `weir bgp peers`: a row for each peer and family.
+    /// Returns the rows of `weir bgp peers`: one per peer and family.
     pub fn peer_rows(&self, now: Instant) -> Vec<PeerRow> {
         let peers = self.speaker.peers(now);
         let rows = peers.iter().flat_map(|(key, told)| {
@@ -165,7 +166,7 @@ impl<S: Speaker> Announcer<S> {
         rows.collect()
     }
 
-    /// How BGP stands, of so many `policies`.
+    /// Returns the BGP status; `policies` is the number of all policies.
     pub fn standing(&self, now: Instant, counts: &Counts, policies: usize) -> Standing {
         let peers = self.speaker.peers(now);
         let policy = self.policy.as_ref();
@@ -181,11 +182,11 @@ impl<S: Speaker> Announcer<S> {
         }
     }
 
-    /// `weir bgp routes`: of those that are asked for. Nothing of a neighbor that is not up, where
-    /// it is asked what it has.
+    /// Returns the rows of `weir bgp routes` that match the query. Neighbors without an established
+    /// session have no advertised routes.
     ///
     /// # Errors
-    /// Nobody is called so, or several are.
+    /// The query is invalid, matches no router or neighbor, or is ambiguous.
     pub fn routes(
         &self,
         now: Instant,
@@ -200,7 +201,7 @@ impl<S: Speaker> Announcer<S> {
         Ok(families.iter().flat_map(of).collect())
     }
 
-    /// What these peers shall have, whether they are up or not.
+    /// Returns the desired routes of these peers, whether they are up or not.
     fn available(&self, now: Instant, family: Family, keys: &[PeerKey]) -> Vec<RouteRow> {
         let mut rows = Vec::new();
         for (key, running) in self.peers.iter().filter(|(key, _)| keys.contains(key)) {
@@ -221,8 +222,8 @@ impl<S: Speaker> Announcer<S> {
         rows
     }
 
-    /// What they have, as it was said to them. The age is that of the route, or of the session
-    /// where that is younger.
+    /// Returns the routes advertised to these peers, as sent. The age is that of the route, or that
+    /// of the session if it is lower.
     fn advertised(&self, now: Instant, family: Family, keys: &[PeerKey]) -> Vec<RouteRow> {
         let mut rows = Vec::new();
         for (key, told) in self.speaker.peers(now) {
@@ -245,7 +246,8 @@ impl<S: Speaker> Announcer<S> {
         rows
     }
 
-    /// `weir bgp policies`: what is said of which prefixes to whom, and that nothing is taken.
+    /// Returns the rows of `weir bgp policies`: which prefixes are advertised with which attributes
+    /// to which peers, and that all received routes are rejected.
     pub fn policy_rows(&self) -> Vec<PolicyRow> {
         let Some(policy) = &self.policy else { return Vec::new() };
         let row = |router: u32, way: Way| PolicyRow {
@@ -275,7 +277,8 @@ impl<S: Speaker> Announcer<S> {
         rows
     }
 
-    /// Prefixes of which the same is said, with the peers to which exactly these are told so.
+    /// Returns groups of prefixes with equal attributes, each with the peers that get exactly this
+    /// group.
     fn exports(&self, asn: u32) -> BTreeMap<Export, Vec<SocketAddr>> {
         let mut all: BTreeMap<Export, Vec<SocketAddr>> = BTreeMap::new();
         for (key, running) in self.peers.iter().filter(|(key, _)| key.local_asn == asn) {

@@ -1,5 +1,5 @@
-//! What tests need: tables out of objects, a policy out of JSON, and a speaker that writes down
-//! what it is told, in the place of sockets.
+//! Test fixtures: tables built from objects, policies built from JSON, and a fake speaker that
+//! records calls and has no sockets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -30,12 +30,12 @@ pub fn pairs(all: &[(&str, &str)]) -> Pairs {
     Some(Arc::new(all.collect()))
 }
 
-/// A policy of this name with these routers.
+/// Returns a policy with this name and these routers.
 pub fn policy(name: &str, routers: Value) -> Policy {
     selecting(name, json!({}), routers)
 }
 
-/// The same for appliances that have these labels.
+/// Returns a policy that selects appliances with these labels.
 pub fn selecting(name: &str, labels: Value, routers: Value) -> Policy {
     let spec = json!({"node_selector": {"match_labels": labels}, "routers": routers});
     let object = json!({"kind": "BgpPeeringPolicy", "name": name, "spec": spec});
@@ -47,13 +47,13 @@ pub fn selecting(name: &str, labels: Value, routers: Value) -> Policy {
     }
 }
 
-/// A router that announces all load balancers' addresses to one neighbor.
+/// Returns a router that announces all load balancer addresses to one neighbor.
 pub fn router(asn: u32, neighbor: &str) -> Value {
     json!({"local_asn": asn, "advertisements": [{"services": {}}],
         "neighbors": [{"address": neighbor, "asn": 65000}]})
 }
 
-/// A service with these keys beside its frontends: address, port and type of each.
+/// Returns a service with further keys and frontends, each given by address, port and type.
 pub fn service(name: &str, more: Value, frontends: &[(&str, u16, &str)]) -> Value {
     let frontend = |(address, port, kind): &(&str, u16, &str)| {
         let protocol = "tcp";
@@ -69,7 +69,7 @@ pub fn service(name: &str, more: Value, frontends: &[(&str, u16, &str)]) -> Valu
     json!({"kind": "Service", "name": name, "labels": labels.unwrap_or(json!({})), "spec": spec})
 }
 
-/// Backends of a service: address, state and node of each.
+/// Returns the backends of a service, each given by address, state and node.
 pub fn backends(service: &str, all: &[(&str, &str, &str)]) -> Value {
     let one = |(address, state, node): &(&str, &str, &str)| {
         json!({"address": address, "port": 80, "protocol": "tcp", "state": state,
@@ -80,7 +80,7 @@ pub fn backends(service: &str, all: &[(&str, &str, &str)]) -> Value {
         "endpoints": endpoints}})
 }
 
-/// Tables of objects, all frontends in force.
+/// Returns the tables of objects, with all frontends in force.
 pub fn tables(objects: &[Value]) -> Tables {
     let tables = pending(objects);
     for row in tables.frontends() {
@@ -89,7 +89,7 @@ pub fn tables(objects: &[Value]) -> Tables {
     tables
 }
 
-/// The same, none of them in force yet.
+/// Returns the tables of objects, with all frontends pending.
 pub fn pending(objects: &[Value]) -> Tables {
     let (mut all, writer) = (Objects::default(), Writer::new());
     let mut events = Vec::new();
@@ -105,7 +105,8 @@ pub fn pending(objects: &[Value]) -> Tables {
     writer.tables()
 }
 
-/// An able appliance, n1, of both families, with these tables.
+/// Returns the snapshot of an appliance that takes traffic, with name `edge-1`, local node `n1`,
+/// addresses of both families and these tables.
 pub fn state(tables: Tables) -> ControlPlaneState {
     let mut state = ControlPlaneState::new(Instant::now());
     state.name = "edge-1".into();
@@ -125,17 +126,17 @@ pub fn state(tables: Tables) -> ControlPlaneState {
     state
 }
 
-/// Writes down what it is told; its peers are machines without sockets.
+/// A speaker that records its calls. Its peers are state machines without sockets.
 #[derive(Default)]
 pub struct Recorder {
     pub calls: Vec<String>,
     pub peers: BTreeMap<PeerKey, (PeerWanted, Peer, Arc<Table>)>,
-    /// Peers take nothing.
+    /// Routes are never reported as sent.
     pub deaf: bool,
 }
 
 impl Recorder {
-    /// What it was told since the last time.
+    /// Returns the calls since the last time.
     pub fn take(&mut self) -> Vec<String> {
         std::mem::take(&mut self.calls)
     }

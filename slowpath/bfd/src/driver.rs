@@ -1,7 +1,8 @@
-//! Joins machines, sockets and the clock: one task for all sessions.
+//! The BFD driver: one task that connects the state machines of all sessions to sockets and the
+//! clock.
 //!
-//! What has arrived is read before the time is asked for: a process that stood still finds the
-//! packets of that time waiting, and they speak for the neighbour.
+//! Received packets are read before the clock: after the process was stalled, packets that arrived
+//! meanwhile are processed first and count as signs of life of the neighbor.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -20,29 +21,29 @@ use crate::session::Session;
 use crate::settings::{Key, Settings, SettingsError};
 use crate::told::{Report, named};
 
-/// Datagrams that are read in one go: a flood may not keep anybody from sending.
+/// Maximum number of datagrams read in one go, so that a flood does not delay sending.
 const AT_ONCE: usize = 512;
 
-/// What the driver is given.
+/// Parameters of a driver.
 pub struct Given {
-    /// Decides discriminators and jitter; another one at each start.
+    /// Seed of discriminators and jitter; must differ at each start.
     pub seed: u64,
-    /// Who is told of sessions that go up and down.
+    /// Receives events of sessions that go up or down.
     pub events: mpsc::UnboundedSender<Event>,
 }
 
 /// A session went up or down.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// Which.
+    /// Key of the session.
     pub key: Key,
-    /// Where to, and why.
+    /// The new state and the reason.
     pub change: Change,
-    /// By the clock of the machine.
+    /// When it happened, by the monotonic clock.
     pub at: Instant,
 }
 
-/// What is ordered of a driver.
+/// A command to the driver.
 enum Order {
     Set(Key, Settings),
     Remove(Key),
@@ -50,42 +51,42 @@ enum Order {
     Stop,
 }
 
-/// Orders and questions for a driver that runs.
+/// Handle for commands and queries to a running driver.
 #[derive(Clone)]
 pub struct Bfd {
     orders: mpsc::UnboundedSender<Order>,
 }
 
 impl Bfd {
-    /// A session is wanted, or is wanted otherwise: one that is up stays up.
+    /// Creates a session or changes its settings; a session that is up stays up.
     pub fn set(&self, key: Key, settings: Settings) -> Result<(), SettingsError> {
         settings.check()?;
-        // A driver that has ended has no sessions; its end is known to who ran it.
+        // Without effect if the driver has ended, which its owner learns from [`Driver::run`].
         let _ = self.orders.send(Order::Set(key, settings));
         Ok(())
     }
 
-    /// A session is not wanted any more. The neighbour is told that it is held down.
+    /// Ends a session. The neighbor is sent AdminDown.
     pub fn remove(&self, key: Key) {
         let _ = self.orders.send(Order::Remove(key));
     }
 
-    /// All that is known; none where the driver has ended.
+    /// Returns the status of all sessions; `None` if the driver has ended.
     pub async fn report(&self) -> Option<Report> {
         let (tell, told) = oneshot::channel();
         let _ = self.orders.send(Order::Tell(tell));
         told.await.ok()
     }
 
-    /// For an end that is planned: all neighbours are told that their sessions are held down, and
-    /// the driver ends when they have been for long enough. One that just ends instead is missed
+    /// Ends all sessions for a planned shutdown: neighbors are sent AdminDown for their detection
+    /// time, then the driver ends. If the driver is dropped instead, neighbors detect a failure
     /// after the detection time.
     pub fn stop(&self) {
         let _ = self.orders.send(Order::Stop);
     }
 }
 
-/// Why there is no BFD here.
+/// A BFD port cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "can't listen on UDP port {port}: {source}{}",
@@ -98,27 +99,27 @@ pub struct Error {
     source: io::Error,
 }
 
-/// The task.
+/// The driver task.
 pub struct Driver {
     given: Given,
     orders: mpsc::UnboundedReceiver<Order>,
     receivers: Vec<Receiver>,
     sessions: BTreeMap<Key, Session>,
-    /// By our discriminator.
+    /// Keys by local discriminator.
     names: BTreeMap<u32, Key>,
     discards: Discards,
     rng: Rng,
     stopping: bool,
 }
 
-/// Listens, within a tokio runtime. Nothing happens until the driver runs.
+/// Opens BFD's ports. Must be called within a tokio runtime; nothing happens until the driver runs.
 pub fn open(given: Given) -> Result<(Bfd, Driver), Error> {
     let mut receivers = Vec::new();
     for domain in [Domain::IPV4, Domain::IPV6] {
         for multihop in [false, true] {
             match Receiver::open(domain, multihop) {
                 Ok(receiver) => receivers.push(receiver),
-                // A kernel without IPv6 has no neighbours there.
+                // The kernel has no IPv6.
                 Err(error) if error.raw_os_error() == Some(nix::libc::EAFNOSUPPORT) => {}
                 Err(source) => return Err(Error { port: port(multihop), source }),
             }
@@ -139,7 +140,7 @@ pub fn open(given: Given) -> Result<(Bfd, Driver), Error> {
 }
 
 impl Driver {
-    /// Runs until nobody can order anything any more, or until a stop is done.
+    /// Runs until all handles are dropped or a stop is complete.
     pub async fn run(mut self) {
         loop {
             self.read();
@@ -194,7 +195,8 @@ impl Driver {
         }
     }
 
-    /// Whose it is (RFC 5880, 6.8.6): by our discriminator and nothing else, where it has one.
+    /// Finds the session of a packet (RFC 5880 section 6.8.6): by our discriminator alone if the
+    /// packet has one.
     fn find(&self, arrived: &Arrived, packet: &Packet) -> Result<Key, Discard> {
         if packet.your_discriminator != 0 {
             let key = self.names.get(&packet.your_discriminator);
@@ -240,7 +242,7 @@ impl Driver {
                     sessions: self.sessions.values().map(|session| session.told(now)).collect(),
                     discarded: named(&self.discards),
                 };
-                // Who asked may have gone.
+                // The requester may be gone.
                 let _ = tell.send(report);
             }
             Order::Stop => {
@@ -271,9 +273,9 @@ impl Driver {
     }
 }
 
-/// What needs no session.
+/// Performs the checks that need no session.
 fn take(arrived: &Arrived) -> Result<Packet, Discard> {
-    // Nobody beyond our network can send what has all hops left (RFC 5881, 5).
+    // A TTL of 255 proves that the sender is on the same link (RFC 5881 section 5).
     if !arrived.multihop && arrived.ttl != u8::MAX {
         return Err(Discard::Hops);
     }
@@ -291,11 +293,11 @@ fn carry_out(given: &Given, session: &mut Session, output: Output, now: Instant)
         }
         _ => tracing::info!("BFD with {}: {change:?}", session.key),
     }
-    // Who depends on sessions may have ended; then nobody has to know.
+    // The receiver may be gone.
     let _ = given.events.send(Event { key: session.key.clone(), change, at: now });
 }
 
-/// Until something may have arrived.
+/// Completes when a datagram may have arrived.
 async fn arrival(receivers: &[Receiver]) {
     poll_fn(|context| {
         let ready = receivers.iter().filter(|receiver| receiver.poll(context).is_ready()).count();

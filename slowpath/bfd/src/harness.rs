@@ -1,4 +1,4 @@
-//! Whatever bytes come, these things hold. The harness of the property tests and of
+//! Harness that checks invariants on arbitrary input, for the property tests and
 //! `tests/fuzz/fuzz_targets/bfd.rs`.
 
 use std::time::{Duration, Instant};
@@ -7,7 +7,8 @@ use crate::machine::Machine;
 use crate::packet::{LENGTH, Packet};
 use crate::settings::Settings;
 
-/// A packet that is read says the same when it is written, and is read the same again.
+/// Checks that a packet that parses is encoded to the same fields and parses to the same packet
+/// again.
 pub fn packet(bytes: &[u8]) {
     if let Ok(packet) = Packet::parse(bytes) {
         let again = packet.emit();
@@ -16,8 +17,9 @@ pub fn packet(bytes: &[u8]) {
     }
 }
 
-/// Packets at any time, each behind a byte that says how much of it passes before: a poll is
-/// answered and nothing else is, and the machine always knows when to look again.
+/// Feeds packets to the state machine, each preceded by a byte for the time that passes before it.
+/// Checks that exactly the packets with P set get a response with F set, and that the deadline is
+/// valid.
 pub fn machine(bytes: &[u8]) {
     let begun = Instant::now();
     let mut machine = Machine::new(Settings::default(), 1, bytes.len() as u64, begun);
@@ -27,7 +29,7 @@ pub fn machine(bytes: &[u8]) {
         machine.tick(now);
         packet(&piece[1..]);
         if let Ok(packet) = Packet::parse(&piece[1..]) {
-            // Nobody holds it down.
+            // The session is never administratively down.
             let output = machine.hear(&packet, now).unwrap_or_default();
             assert_eq!(output.send.is_some_and(|sent| sent.last), packet.poll);
         }

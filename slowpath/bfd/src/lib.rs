@@ -1,16 +1,18 @@
-//! Bidirectional forwarding detection (RFC 5880) over one hop (RFC 5881) and over several (RFC
-//! 5883): whether the way to a neighbour carries packets, known in a fraction of a second.
+//! Bidirectional Forwarding Detection (RFC 5880), single-hop (RFC 5881) and multihop (RFC 5883):
+//! detects within a fraction of a second whether the path to a neighbor carries packets.
 //!
 //! ```text
-//!   UDP -> packet (parsed or a counted discard) -> machine (one a neighbour) -> packet -> UDP
-//!          `------------------ driver: sockets, clock, who is meant ------------------'
+//!   UDP -> packet (parsed, or a counted discard) -> machine (one per neighbor) -> packet -> UDP
+//!          `------------------ driver: sockets, clock, session lookup -----------------'
 //!                                       |
-//!                         events: up, down and why; what is told
+//!                          events: up, down with reason; status
 //! ```
 //!
-//! Asynchronous mode. We never ask for demand mode, but keep silent for a neighbour that does; we
-//! take no echo packets and say so; and we have no authentication: packets that carry it are
-//! discarded, as RFC 5880 asks of one who has no key. What stands in for it is the hop count.
+//! Sessions use asynchronous mode. Demand mode is never requested, but respected if the neighbor
+//! requests it. Echo packets are not accepted, which is advertised as a Required Min Echo RX
+//! Interval of 0. Authentication is not supported: authenticated packets are discarded, as RFC 5880
+//! section 6.8.6 requires of a session without a key; the TTL check (GTSM) protects against remote
+//! senders instead.
 
 #![forbid(unsafe_code)]
 

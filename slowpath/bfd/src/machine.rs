@@ -1,18 +1,18 @@
-//! One session (RFC 5880, 6). No clock and no socket: times and packets are arguments, what to send
-//! and what changed is returned.
+//! State machine of one BFD session (RFC 5880 section 6). It has no clock and no socket: the time
+//! and received packets are arguments; packets to send and changes of state are returned.
 //!
 //! ```text
-//!                 hears Down               hears Init or Up
+//!               receives Down            receives Init or Up
 //!      .-------> Down ----------> Init ------------------> Up
-//!      |           |  hears Init                            ^
+//!      |           |  receives Init                         ^
 //!      |           `----------------------------------------'
-//!      `--- nothing for the detection time (Init, Up); hears Down (Up), AdminDown (Init, Up)
+//!      `--- detection time expires (Init, Up); receives Down (Up), AdminDown (Init, Up)
 //! ```
 //!
-//! Timers are changed by a poll: a packet that asks to be answered says the new ones, and until the
-//! answer is there whichever is safer counts. Polls are for sessions that are up; before, the
-//! timers stand in every packet and nobody's patience depends on them (6.8.3 holds back changes in
-//! state Up alone).
+//! Timers change by a poll sequence: packets with the P bit carry the new values, and until the
+//! neighbor responds with the F bit the safer of the old and new values applies. A poll sequence is
+//! only used in state Up. In other states the timers in each packet take effect at once, because
+//! RFC 5880 section 6.8.3 delays changes in state Up only.
 
 use std::time::{Duration, Instant};
 
@@ -30,10 +30,10 @@ mod words;
 pub use words::{Change, Output, Reason};
 use words::{Counts, Remote, Timers};
 
-/// Nobody sends oftener while the session is not up (6.8.3).
+/// Minimum transmit interval while the session is not up (RFC 5880 section 6.8.3).
 const SLOW: Duration = Duration::from_secs(1);
 
-/// A session's machine.
+/// State machine of a session.
 #[derive(Debug)]
 pub struct Machine {
     pub(crate) settings: Settings,
@@ -43,29 +43,30 @@ pub struct Machine {
     pub(crate) diagnostic: Diagnostic,
     pub(crate) remote: Remote,
     pub(crate) counts: Counts,
-    /// The neighbour's last word was that it holds the session down.
+    /// The last packet of the neighbor had state AdminDown.
     held: bool,
     rng: Rng,
-    /// What we announce.
+    /// Timers advertised in packets.
     said: Timers,
-    /// While a poll is under way: what we announced before.
+    /// During a poll sequence: timers advertised before it.
     before: Option<Timers>,
-    /// When the poll began.
+    /// When the poll sequence began.
     asked: Instant,
-    /// The next poll begins no earlier: late answers to the last one would be taken for its.
+    /// No poll sequence begins before this time, because late responses to the previous one would
+    /// be taken for responses to it.
     poll_after: Option<Instant>,
-    /// Held down: packets say so until then, this often.
+    /// Administratively down: when to stop sending AdminDown, and at which interval to send it.
     farewell: Option<(Instant, Duration)>,
     finished: bool,
     next: Option<Instant>,
-    /// When we last sent, and by which interval `next` is reckoned.
+    /// When the last packet was sent, and the interval on which `next` is based.
     sent: Option<Instant>,
     paced: Duration,
 }
 
 impl Machine {
-    /// A session that is down. `discriminator` names it at the neighbour, it is not 0 and no other
-    /// session's; `seed` decides the jitter.
+    /// Creates a session in state Down. `discriminator` must be nonzero and unique among sessions;
+    /// `seed` determines the jitter.
     pub fn new(settings: Settings, discriminator: u32, seed: u64, now: Instant) -> Machine {
         let mut machine = Machine {
             settings,
@@ -92,7 +93,8 @@ impl Machine {
         machine
     }
 
-    /// Other settings. Timers of a session that is up change by a poll; it stays up.
+    /// Changes the settings. A session that is up stays up and changes its timers by a poll
+    /// sequence.
     pub fn set(&mut self, settings: Settings, now: Instant) {
         if self.settings == settings {
             return;
@@ -105,8 +107,9 @@ impl Machine {
         self.next = self.next.map(|_| now);
     }
 
-    /// Holds the session down. The neighbour is told for as long as it would take to miss us, so
-    /// that it takes our silence for no failure (6.8.16).
+    /// Takes the session administratively down. The neighbor is sent AdminDown for its detection
+    /// time, so that it does not take the following silence for a failure (RFC 5880 section
+    /// 6.8.16).
     pub fn stop(&mut self, now: Instant) -> Output {
         if self.state == State::AdminDown {
             return Output::default();
@@ -120,7 +123,7 @@ impl Machine {
         Output { send, change }
     }
 
-    /// Takes up a session that was held down.
+    /// Starts a session that is administratively down.
     pub fn start(&mut self, now: Instant) {
         if self.state == State::AdminDown {
             self.remote = Remote::unknown();
@@ -130,12 +133,12 @@ impl Machine {
         }
     }
 
-    /// Whether it is held down and the neighbour has been told for long enough.
+    /// Returns whether the session is administratively down and AdminDown was sent for long enough.
     pub fn is_finished(&self) -> bool {
         self.finished
     }
 
-    /// A packet for this session (6.8.6, what comes after the choice of the session).
+    /// Processes a packet for this session (RFC 5880 section 6.8.6, after the session lookup).
     pub fn hear(&mut self, packet: &Packet, now: Instant) -> Result<Output, Discard> {
         if self.state == State::AdminDown {
             return Err(Discard::AdminDown);
@@ -156,7 +159,7 @@ impl Machine {
             heard: Some(now),
         };
         if packet.last && self.before.take().is_some() {
-            // An answer that is still under way takes about as long as this one took.
+            // A response still in flight may take about as long as this one did.
             let took = now.saturating_duration_since(self.asked);
             self.poll_after = Some(now + self.neighbours_patience() + 2 * took);
         }
@@ -175,13 +178,14 @@ impl Machine {
             _ => None,
         };
         self.pace(now);
-        // Answers are sent whatever else is not; news go between the turns, not with them.
+        // Responses with F are always sent. Changes of state are sent in addition to the periodic
+        // packets.
         let news = self.state != state && self.may_send();
         let send = (packet.poll || news).then(|| self.emit(packet.poll, now));
         Ok(Output { send, change })
     }
 
-    /// Time passed.
+    /// Handles expired timers.
     pub fn tick(&mut self, now: Instant) -> Output {
         let mut change = None;
         if self.deadline().is_some_and(|deadline| deadline <= now) {
@@ -201,7 +205,7 @@ impl Machine {
         Output { send, change }
     }
 
-    /// When [`Machine::tick`] has something to do next.
+    /// Returns the latest time for the next [`Machine::tick`].
     pub fn next_due(&self) -> Option<Instant> {
         if self.finished {
             return None;
@@ -210,7 +214,7 @@ impl Machine {
         [self.next, self.deadline(), farewell].into_iter().flatten().min()
     }
 
-    /// From state to state; what is to be told of it.
+    /// Changes the state and returns the change to report, if any.
     fn turn(&mut self, to: State, why: Option<Reason>, now: Instant) -> Option<Change> {
         let from = std::mem::replace(&mut self.state, to);
         self.since = now;
@@ -229,15 +233,15 @@ impl Machine {
         }
     }
 
-    /// The timers that settings and state ask for.
+    /// Returns the timers that settings and state require.
     fn wanted(&self) -> Timers {
         let (transmit, receive) = (self.settings.transmit(), self.settings.receive());
         let slow = if self.state == State::Up { Duration::ZERO } else { SLOW };
         Timers { transmit: transmit.max(slow), receive }
     }
 
-    /// How often we send at most: an interval that grows does so when the neighbour has confirmed
-    /// it (6.8.3), and never oftener than it wants.
+    /// Returns the transmit interval before jitter. A longer interval applies once the neighbor has
+    /// confirmed it (RFC 5880 section 6.8.3), and the neighbor's receive interval is the minimum.
     pub(crate) fn transmit_interval(&self) -> Duration {
         if let Some((_, interval)) = self.farewell {
             return interval;
@@ -246,18 +250,19 @@ impl Machine {
         ours.max(self.remote.timers.receive)
     }
 
-    /// How often the neighbour sends at most: one that we let shrink counts when it has confirmed.
+    /// Returns the minimum interval between the neighbor's packets. A shorter one applies once the
+    /// neighbor has confirmed it.
     pub(crate) fn receive_interval(&self) -> Duration {
         let ours = self.before.map_or(self.said.receive, |b| b.receive.max(self.said.receive));
         ours.max(self.remote.timers.transmit)
     }
 
-    /// So long may nothing come (6.8.4).
+    /// Returns the detection time (RFC 5880 section 6.8.4).
     pub(crate) fn detection_time(&self) -> Duration {
         self.receive_interval() * u32::from(self.remote.multiplier)
     }
 
-    /// So long the neighbour bears our silence, at least.
+    /// Returns the minimum detection time of the neighbor for our packets.
     fn neighbours_patience(&self) -> Duration {
         self.transmit_interval() * u32::from(self.settings.multiplier)
     }
@@ -269,7 +274,7 @@ impl Machine {
         self.remote.heard.map(|heard| heard + self.detection_time())
     }
 
-    /// Whether packets go out by themselves (6.8.7).
+    /// Returns whether periodic packets are sent (RFC 5880 section 6.8.7).
     fn may_send(&self) -> bool {
         if self.farewell.is_some() {
             return true;
@@ -282,8 +287,8 @@ impl Machine {
         !(waits || unwanted || silenced)
     }
 
-    /// Puts the next packet in its place after something changed: at once where we were silent,
-    /// earlier where the interval became shorter.
+    /// Reschedules the next packet after a change: at once if periodic packets were stopped,
+    /// earlier if the interval became shorter.
     fn pace(&mut self, now: Instant) {
         if !self.may_send() {
             self.next = None;
@@ -301,7 +306,7 @@ impl Machine {
         }
     }
 
-    /// The next packet; the one after it is due an interval later.
+    /// Returns the next packet and schedules the one after it.
     fn emit(&mut self, last: bool, now: Instant) -> Packet {
         let wanted = self.wanted();
         let rested = self.poll_after.is_none_or(|after| after <= now);
@@ -331,8 +336,8 @@ impl Machine {
         }
     }
 
-    /// 75 to 100 % of an interval, so that nobody sends in step; 90 % where the first packet that
-    /// is missing decides (6.8.7).
+    /// Returns 75 % to 100 % of an interval, so that senders do not synchronize; at most 90 % with
+    /// a multiplier of 1 (RFC 5880 section 6.8.7).
     fn jittered(&mut self, interval: Duration) -> Duration {
         let most = if self.settings.multiplier == 1 { 90 } else { 100 };
         let micros = interval.as_micros() as u64;

@@ -1,10 +1,10 @@
-//! The control packet, and every reason for which one is not taken (RFC 5880, 4.1 and 6.8.6).
+//! The BFD control packet, and the reasons to discard one (RFC 5880 sections 4.1 and 6.8.6).
 
 use serde::Serialize;
 
-/// Bytes of a packet without authentication.
+/// Size of a packet without authentication, in bytes.
 pub const LENGTH: usize = 24;
-/// Bytes of the shortest that has it.
+/// Minimum size of a packet with authentication, in bytes.
 const LENGTH_AUTHENTICATED: usize = 26;
 const VERSION: u8 = 1;
 
@@ -15,50 +15,50 @@ const AUTHENTICATED: u8 = 0x04;
 const DEMAND: u8 = 0x02;
 const MULTIPOINT: u8 = 0x01;
 
-/// How a session stands.
+/// State of a session (RFC 5880 section 6.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// Held down by a person or a plan.
+    /// Administratively down.
     AdminDown,
-    /// Nothing is heard, or what is heard is that nothing of us is.
+    /// No packets are received, or the neighbor reports Down.
     #[default]
     Down,
-    /// They are heard; whether they hear us is not known yet.
+    /// Packets of the neighbor are received; whether it receives ours is not known yet.
     Init,
-    /// Both hear each other.
+    /// Both directions work.
     Up,
 }
 
-/// Why a session left Up (RFC 5880, 4.1; 6 to 8 by their names, the rest by number).
+/// Why a session left Up (RFC 5880 section 4.1). Codes without a name are kept as numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Diagnostic {
-    /// It didn't.
+    /// No diagnostic (0).
     #[default]
     None,
-    /// Nothing came for the detection time.
+    /// No packet for the detection time (1).
     DetectionTimeExpired,
-    /// An echo was lost.
+    /// Echo function failed (2).
     EchoFailed,
-    /// The other one said that it is down.
+    /// The neighbor signaled session down (3).
     NeighborSignaledDown,
-    /// The forwarding plane was reset.
+    /// Forwarding plane reset (4).
     ForwardingPlaneReset,
-    /// The path is down.
+    /// Path down (5).
     PathDown,
-    /// The path that ours continues is down.
+    /// Concatenated path down (6).
     ConcatenatedPathDown,
-    /// A person or a plan.
+    /// Administratively down (7).
     AdministrativelyDown,
-    /// The path back that ours continues is down.
+    /// Reverse concatenated path down (8).
     ReverseConcatenatedPathDown,
-    /// Of a later RFC.
+    /// A code assigned later.
     Other(u8),
 }
 
 impl Diagnostic {
-    /// Of its number, of which five bits count.
+    /// Returns the diagnostic of a code, of which the low five bits count.
     pub fn from_code(code: u8) -> Diagnostic {
         match code & 0x1f {
             0 => Diagnostic::None,
@@ -74,7 +74,7 @@ impl Diagnostic {
         }
     }
 
-    /// Its number.
+    /// Returns the code.
     pub fn code(self) -> u8 {
         match self {
             Diagnostic::None => 0,
@@ -91,39 +91,39 @@ impl Diagnostic {
     }
 }
 
-/// Why a packet was not taken.
+/// Why a packet was discarded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Discard {
-    /// Fewer bytes than a packet has.
+    /// Shorter than 24 bytes.
     Short,
     /// Another version than 1.
     Version,
-    /// Its length field is too small for what it says that it carries.
+    /// The length field is below the minimum for the packet's flags.
     LengthTooSmall,
-    /// Its length field goes beyond the datagram.
+    /// The length field exceeds the datagram.
     LengthBeyondDatagram,
-    /// A multiplier of 0.
+    /// The detection multiplier is 0.
     Multiplier,
-    /// The multipoint bit.
+    /// The multipoint bit is set.
     Multipoint,
     /// The sender's discriminator is 0.
     MyDiscriminator,
-    /// It names a session of ours that there is not.
+    /// Your Discriminator matches no session.
     UnknownDiscriminator,
-    /// It names no session of ours, and is from one that claims to hear us.
+    /// Your Discriminator is 0 although the sender's state is Init or Up.
     NoDiscriminator,
-    /// It names no session of ours, and none is with its sender.
+    /// Your Discriminator is 0 and no session has this sender as neighbor.
     UnknownNeighbour,
-    /// It is authenticated, and there is no key here.
+    /// The packet is authenticated, which is not supported.
     Authenticated,
-    /// The session is held down.
+    /// The session is administratively down.
     AdminDown,
-    /// It came over more hops than it may have (RFC 5881, 5; RFC 5883, 5).
+    /// The TTL is too low (RFC 5881 section 5, RFC 5883 section 5).
     Hops,
 }
 
 impl Discard {
-    /// All reasons.
+    /// All reasons, in the order of the counters.
     pub const ALL: [Discard; 13] = [
         Discard::Short,
         Discard::Version,
@@ -140,7 +140,7 @@ impl Discard {
         Discard::Hops,
     ];
 
-    /// Its name in counters.
+    /// Returns the name of the reason in counters.
     pub fn name(self) -> &'static str {
         match self {
             Discard::Short => "short",
@@ -160,58 +160,59 @@ impl Discard {
     }
 }
 
-/// How many were not taken, by reason.
+/// Counters of discarded packets, by reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Discards([u64; Discard::ALL.len()]);
 
 impl Discards {
-    /// One more.
+    /// Counts a packet.
     pub fn count(&mut self, why: Discard) {
         self.0[why as usize] += 1;
     }
 
-    /// Of one reason.
+    /// Returns the counter of a reason.
     pub fn of(&self, why: Discard) -> u64 {
         self.0[why as usize]
     }
 
-    /// Reasons that occurred, with how often.
+    /// Returns the reasons with a counter above 0, and the counters.
     pub fn seen(&self) -> impl Iterator<Item = (Discard, u64)> + '_ {
         Discard::ALL.into_iter().map(|why| (why, self.of(why))).filter(|(_, count)| *count > 0)
     }
 }
 
-/// A control packet.
+/// A BFD control packet without authentication (RFC 5880 section 4.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Packet {
     /// Why the sender's session last left Up.
     pub diagnostic: Diagnostic,
-    /// The sender's state.
+    /// State of the sender.
     pub state: State,
-    /// Asks for an answer with `last` set: new timers are to be confirmed.
+    /// P: the sender requests a packet with F set, to confirm new timers.
     pub poll: bool,
-    /// Answers a poll (the F bit).
+    /// F: response to a packet with P set.
     pub last: bool,
-    /// The sender's BFD goes on while its control plane doesn't (the C bit).
+    /// C: the sender's BFD is independent of its control plane.
     pub independent: bool,
-    /// The sender wants no packets while the session is up.
+    /// D: the sender requests demand mode, that is no packets while the session is up.
     pub demand: bool,
-    /// So many intervals without a packet, and the session is down.
+    /// Detect Mult: number of missed intervals after which the session is down.
     pub multiplier: u8,
-    /// The sender's name for the session.
+    /// Discriminator of the sender.
     pub my_discriminator: u32,
-    /// The receiver's; 0 while it isn't known.
+    /// Discriminator of the receiver; 0 if unknown.
     pub your_discriminator: u32,
-    /// The sender would send no oftener.
+    /// Desired Min TX Interval in microseconds.
     pub desired_transmit_us: u32,
-    /// The sender can receive no oftener; 0 says that it wants none.
+    /// Required Min RX Interval in microseconds; 0 requests no packets.
     pub required_receive_us: u32,
-    /// The same of echo packets; 0 says that it takes none.
+    /// Required Min Echo RX Interval in microseconds; 0 if echo is not supported.
     pub required_echo_us: u32,
 }
 
 impl Packet {
-    /// Reads a datagram. The rules of RFC 5880, 6.8.6 that need no session, in its order.
+    /// Parses a datagram and applies the rules of RFC 5880 section 6.8.6 that need no session, in
+    /// its order.
     pub fn parse(bytes: &[u8]) -> Result<Packet, Discard> {
         let head: &[u8; LENGTH] = bytes.first_chunk().ok_or(Discard::Short)?;
         let (flags, length) = (head[1], usize::from(head[3]));
@@ -260,12 +261,12 @@ impl Packet {
         if packet.your_discriminator == 0 && strange {
             return Err(Discard::NoDiscriminator);
         }
-        // The RFC looks for the session first. One that is not ours is of no interest here, and
-        // what an unknown sender proves by its key neither.
+        // RFC 5880 looks up the session before it checks authentication. No session here has a key,
+        // so the order makes no difference.
         if authenticated { Err(Discard::Authenticated) } else { Ok(packet) }
     }
 
-    /// Writes it.
+    /// Encodes the packet.
     pub fn emit(&self) -> [u8; LENGTH] {
         let state = match self.state {
             State::AdminDown => 0,

@@ -1,5 +1,5 @@
-//! The ports on which packets arrive, with what the kernel knows of each: how many hops it had
-//! left, whom it was sent to, and by which interface it came.
+//! Reception of BFD packets, with the TTL, destination address and interface that the kernel
+//! reports.
 
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -13,34 +13,35 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
-/// Over one hop (RFC 5881, 4).
+/// UDP port of single-hop BFD (RFC 5881 section 4).
 pub const SINGLE_HOP: u16 = 3784;
-/// Over several (RFC 5883, 5).
+/// UDP port of multihop BFD (RFC 5883 section 5).
 pub const MULTIHOP: u16 = 4784;
 
-/// More than any packet has: those with authentication are known by their length too.
+/// Size of the receive buffer in bytes, larger than any packet. A truncated authenticated packet is
+/// still recognized as such.
 const ROOM: usize = 128;
 
-/// A datagram.
+/// A received datagram.
 #[derive(Debug)]
 pub struct Arrived {
-    /// Whose.
+    /// Source address.
     pub from: IpAddr,
-    /// Which of our addresses it was sent to.
+    /// Destination address.
     pub to: Option<IpAddr>,
-    /// The number of the interface by which it came.
+    /// Index of the receiving interface.
     pub interface: u32,
-    /// Hops that it had left.
+    /// TTL or hop limit; 0 if the kernel did not report it.
     pub ttl: u8,
-    /// On the port for several hops.
+    /// Received on the multihop port.
     pub multihop: bool,
-    /// Its bytes.
+    /// Received bytes.
     pub bytes: [u8; ROOM],
-    /// How many of them.
+    /// Number of received bytes.
     pub length: usize,
 }
 
-/// One port of one family.
+/// Receiving socket of one port and address family.
 #[derive(Debug)]
 pub struct Receiver {
     socket: UdpSocket,
@@ -48,7 +49,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Within a tokio runtime.
+    /// Opens a socket. Must be called within a tokio runtime.
     pub fn open(domain: Domain, multihop: bool) -> io::Result<Receiver> {
         let socket = Socket::new(domain, Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
         let address: IpAddr = match domain {
@@ -68,23 +69,23 @@ impl Receiver {
         Ok(Receiver { socket: UdpSocket::from_std(socket.into())?, multihop })
     }
 
-    /// Whether something may have arrived.
+    /// Completes when a datagram may have arrived.
     pub fn poll(&self, context: &mut Context<'_>) -> Poll<()> {
-        // A socket that fails has something to say as well: the read tells.
+        // An error also counts as ready: the next read returns it.
         self.socket.poll_recv_ready(context).map(drop)
     }
 
-    /// The next datagram, if there is one.
+    /// Returns the next datagram, if there is one.
     pub fn take(&self) -> Option<Arrived> {
         let taken = self
             .socket
             .try_io(Interest::READABLE, || receive(self.socket.as_raw_fd(), self.multihop));
-        // Errors here are those of datagrams that somebody sent, and end with them.
+        // An error here concerns a single datagram and is cleared by the read.
         taken.ok()
     }
 }
 
-/// The port for packets over one hop, or over several.
+/// Returns the UDP port of multihop or single-hop BFD.
 pub fn port(multihop: bool) -> u16 {
     if multihop { MULTIHOP } else { SINGLE_HOP }
 }
@@ -99,7 +100,7 @@ fn receive(socket: i32, multihop: bool) -> io::Result<Arrived> {
         let four = address.as_sockaddr_in().map(|a| IpAddr::V4(a.ip()));
         four.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip())))
     });
-    // What the kernel doesn't say counts as over too many hops, and is counted there.
+    // Without a reported TTL, the TTL is 0, so that the packet is discarded and counted as `hops`.
     let (mut to, mut interface, mut ttl) = (None, 0, 0);
     for said in message.cmsgs()? {
         match said {
@@ -107,7 +108,7 @@ fn receive(socket: i32, multihop: bool) -> io::Result<Arrived> {
                 ttl = u8::try_from(hops).unwrap_or_default();
             }
             ControlMessageOwned::Ipv4PacketInfo(info) => {
-                // The address is in the network's order, as the bytes lie.
+                // The address is in network byte order.
                 to = Some(Ipv4Addr::from(info.ipi_addr.s_addr.to_ne_bytes()).into());
                 interface = info.ipi_ifindex.cast_unsigned();
             }

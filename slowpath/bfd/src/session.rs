@@ -1,4 +1,4 @@
-//! A session's machine with its socket: what goes out to one neighbour.
+//! A session with its socket: state machine and transmission.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -13,19 +13,20 @@ use crate::receive::{Arrived, port};
 use crate::settings::{Key, Settings};
 use crate::told::{Beside, Told};
 
-/// The first of the ports that packets may come from (RFC 5881, 4), up to the last there is.
+/// First source port; packets may come from 49152 to 65535 (RFC 5881 section 4).
 const FIRST_PORT: u16 = 49_152;
-/// The class of a network's own traffic, DSCP CS6: it goes before what it watches over.
+/// Traffic class of network control traffic, DSCP CS6, so that BFD has priority over the traffic
+/// that it monitors.
 const CLASS: u32 = 0xc0;
 
-/// One session.
+/// A session.
 pub(crate) struct Session {
     pub(crate) key: Key,
     pub(crate) machine: Machine,
-    /// The port that its packets come from, no other session's.
+    /// Source port of its packets, unique among sessions.
     pub(crate) port: u16,
     socket: Option<Socket>,
-    /// The number of its interface, where it is bound to one.
+    /// Index of the interface, if the session is bound to one.
     interface: Option<u32>,
     discards: Discards,
     unsent: u64,
@@ -33,7 +34,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Ports that are `taken` are other sessions'.
+    /// Creates a session with a source port that is not in `taken`.
     pub(crate) fn new(
         key: Key,
         settings: Settings,
@@ -46,7 +47,8 @@ impl Session {
         let ports =
             (0..=u16::MAX - FIRST_PORT).map(|n| FIRST_PORT + n.wrapping_add(begin) % 16_384);
         Session {
-            // More sessions than ports would share one: neighbours tell them by discriminators.
+            // With more sessions than ports, one port is shared: neighbors identify sessions by
+            // discriminator.
             port: ports.into_iter().find(|port| !taken.contains(port)).unwrap_or(FIRST_PORT),
             machine: Machine::new(settings, discriminator, seed, now),
             key,
@@ -58,7 +60,7 @@ impl Session {
         }
     }
 
-    /// Whether a packet that names no session of ours belongs to this one.
+    /// Returns whether a packet without our discriminator belongs to this session.
     pub(crate) fn may_be_from(&self, arrived: &Arrived) -> bool {
         let Key { peer, local, multihop, .. } = &self.key;
         *peer == arrived.from
@@ -67,7 +69,7 @@ impl Session {
             && self.interface.is_none_or(|interface| interface == arrived.interface)
     }
 
-    /// A packet for this session.
+    /// Processes a packet for this session.
     pub(crate) fn hear(
         &mut self,
         arrived: &Arrived,
@@ -79,19 +81,20 @@ impl Session {
         heard.inspect_err(|why| self.discards.count(*why))
     }
 
-    /// Sends, and opens what it needs to. What goes wrong is told once and tried again with the
-    /// next packet.
+    /// Sends a packet, and opens the socket if needed. An error is logged once; sending is retried
+    /// with the next packet.
     pub(crate) fn send(&mut self, packet: &Packet) {
         let sent = self.try_send(packet);
         if sent.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse) {
-            // Another program has that port.
+            // Another program uses the port.
             self.port = self.port.wrapping_add(1).max(FIRST_PORT);
         }
         let trouble = sent.err().map(|error| error.to_string());
         match &trouble {
             Some(why) => {
                 self.unsent += 1;
-                // An interface that came anew has another number, an address may be back.
+                // Reopen the socket: an interface that was recreated has a new index, and a missing
+                // address may be back.
                 self.socket = None;
                 if self.trouble.is_none() {
                     tracing::warn!("BFD can't send to {}: {why}", self.key);
@@ -117,7 +120,7 @@ impl Session {
         let port = port(self.key.multihop);
         let to: SocketAddr = match self.key.peer {
             IpAddr::V4(peer) => (peer, port).into(),
-            // The interface counts for addresses of one network alone (fe80::).
+            // The scope ID only matters for link-local addresses (fe80::/10).
             IpAddr::V6(peer) => {
                 SocketAddrV6::new(peer, port, 0, self.interface.unwrap_or_default()).into()
             }
@@ -149,11 +152,11 @@ impl Session {
             (from, _) => SocketAddr::new(from, self.port),
         };
         socket.bind(&from.into())?;
-        // Neighbours answer to the port that all listen on; what comes here is nobody's.
+        // The socket never reads: neighbors send to the well-known port.
         Ok(socket)
     }
 
-    /// All that is known of it.
+    /// Returns the status of the session.
     pub(crate) fn told(&self, now: Instant) -> Told {
         let trouble = self.trouble.as_ref();
         let beside = Beside { discards: &self.discards, unsent: self.unsent, trouble };

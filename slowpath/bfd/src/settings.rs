@@ -1,4 +1,4 @@
-//! What a session is asked to be, and which it is.
+//! Settings and keys of BFD sessions.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Which session: one with a neighbour, by one way.
+/// Identifies a session: a neighbor and the path to it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Key {
-    /// The neighbour's address.
+    /// Address of the neighbor.
     pub peer: IpAddr,
-    /// Our address; none leaves it to the kernel's routes.
+    /// Local address; `None` leaves the choice to the kernel's routing.
     pub local: Option<IpAddr>,
-    /// The interface by which the neighbour is reached; none leaves it to the kernel's routes.
+    /// Interface through which the neighbor is reached; `None` leaves the choice to the kernel's
+    /// routing.
     pub interface: Option<String>,
-    /// Over several hops (RFC 5883) instead of one (RFC 5881).
+    /// Multihop (RFC 5883) instead of single-hop (RFC 5881).
     pub multihop: bool,
 }
 
@@ -29,25 +30,28 @@ impl fmt::Display for Key {
     }
 }
 
-/// What is wanted of a session.
+/// Settings of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// We send no oftener than this; while the session is not up, no oftener than once a second.
+    /// Minimum interval between sent packets in milliseconds, 10 to 60,000 (default 300). While the
+    /// session is not up, at least one second applies (RFC 5880 section 6.8.3).
     pub transmit_ms: u32,
-    /// We take packets no oftener than this.
+    /// Minimum interval between received packets that is supported, in milliseconds, 10 to 60,000
+    /// (default 300).
     pub receive_ms: u32,
-    /// So many of our intervals without a packet, and the neighbour has the session down.
+    /// Detection multiplier, 2 to 255 (default 3): after this many of our transmit intervals
+    /// without a packet, the neighbor takes the session down.
     pub multiplier: u8,
-    /// The first word is the neighbour's.
+    /// Send no packet before the neighbor does (passive role, RFC 5880 section 6.1).
     pub passive: bool,
-    /// Whether to claim that BFD goes on here while the control plane doesn't (the C bit). It
-    /// doesn't, and a neighbour that believed it might take our restart for a failure of the way
-    /// here (RFC 5882, 4.3): for those who must have it.
+    /// Set the C bit, which claims that BFD survives a failure of the control plane. It does not
+    /// here, and a neighbor that relies on it may take a restart for a failure of the path (RFC
+    /// 5882 section 4.3); only for neighbors that require it.
     pub independent: bool,
-    /// Over several hops: packets that arrive with fewer hops left are not taken. 254 allows one
-    /// router between us, as FRR does unless told otherwise. A BIRD begins with 64: for one behind
-    /// a router it is 63.
+    /// Multihop only: minimum TTL of received packets, 1 to 255 (default 254). 254 allows one
+    /// router on the path, like FRR's default. BIRD sends with TTL 64, so that a BIRD behind one
+    /// router needs 63.
     pub minimum_ttl: u8,
 }
 
@@ -64,22 +68,22 @@ impl Default for Settings {
     }
 }
 
-/// A setting that can't be.
+/// A setting is out of range.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{setting} is {found}; allowed is {least} to {most}")]
 pub struct SettingsError {
-    /// Which.
+    /// Name of the setting.
     pub setting: &'static str,
-    /// What it is.
+    /// Its value.
     pub found: u32,
-    /// The least that it may be.
+    /// Minimum.
     pub least: u32,
-    /// The most.
+    /// Maximum.
     pub most: u32,
 }
 
 impl Settings {
-    /// Refuses what is out of range.
+    /// Checks that all settings are in range.
     pub fn check(&self) -> Result<(), SettingsError> {
         let within = |setting, found, least, most| match (least..=most).contains(&found) {
             true => Ok(()),

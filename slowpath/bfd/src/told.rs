@@ -1,4 +1,4 @@
-//! What is told of sessions: for the output of peers, the API and metrics.
+//! Status of BFD sessions, for peer status, the API and the metrics.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,64 +9,65 @@ use crate::machine::Machine;
 use crate::packet::{Diagnostic, Discards, State};
 use crate::settings::{Key, Settings};
 
-/// One session. Times of a neighbour that nothing was heard of are 0.
+/// Status of a session. Intervals that depend on the neighbor are 0 until a packet of it arrives.
 #[derive(Clone, Debug, Serialize)]
 pub struct Told {
-    /// Which.
+    /// Key of the session.
     #[serde(flatten)]
     pub key: Key,
-    /// What was asked for.
+    /// Configured settings.
     pub settings: Settings,
-    /// Ours.
+    /// Local state.
     pub state: State,
-    /// The neighbour's, as it said last.
+    /// State that the neighbor last reported.
     pub remote_state: State,
-    /// Why it is not up any more.
+    /// Local diagnostic: why the session last left Up.
     pub diagnostic: Diagnostic,
-    /// The same of the neighbour's side.
+    /// Diagnostic that the neighbor last reported.
     pub remote_diagnostic: Diagnostic,
-    /// Our name for the session.
+    /// Local discriminator.
     pub discriminator: u32,
-    /// The neighbour's.
+    /// Discriminator of the neighbor; 0 if unknown.
     pub remote_discriminator: u32,
-    /// The neighbour claims that its BFD goes on while its control plane doesn't.
+    /// The neighbor sets the C bit: its BFD is independent of its control plane.
     pub remote_independent: bool,
-    /// So often we send, at most: ours and the neighbour's settings together.
+    /// Interval between sent packets in microseconds, before jitter: the larger of our transmit
+    /// interval and the neighbor's receive interval.
     pub transmit_us: u64,
-    /// So often the neighbour sends, at most.
+    /// Minimum interval between packets from the neighbor, in microseconds.
     pub receive_us: u64,
-    /// So many intervals may be missing, as the neighbour says.
+    /// Detection multiplier of the neighbor.
     pub remote_multiplier: u8,
-    /// So long may nothing come.
+    /// Detection time in microseconds: the session goes down after this time without a packet.
     pub detection_us: u64,
-    /// For so long it is in its state.
+    /// Time in the current state, in seconds.
     pub since_s: u64,
-    /// How often it came up.
+    /// How many times the session came up.
     pub ups: u64,
-    /// How often it went down again.
+    /// How many times the session went down from Up.
     pub downs: u64,
     /// Packets sent.
     pub sent: u64,
-    /// Packets that this machine could not send.
+    /// Packets that could not be sent because of a local error.
     pub unsent: u64,
-    /// Packets taken.
+    /// Packets received and accepted.
     pub received: u64,
-    /// Packets for this session that were not, by reason.
+    /// Packets for this session that were discarded, by reason.
     pub discarded: BTreeMap<String, u64>,
-    /// Why nothing can be sent, where that is so.
+    /// The error of the last attempt to send; absent if it succeeded.
     pub trouble: Option<String>,
 }
 
-/// All sessions, and what was for none of them.
+/// Status of all sessions.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
-    /// By neighbour.
+    /// Sessions, ordered by key.
     pub sessions: Vec<Told>,
-    /// Packets that were not taken, by reason, those of sessions among them.
+    /// Packets discarded before a session was found or by a session, by reason.
     pub discarded: BTreeMap<String, u64>,
 }
 
-/// What a driver knows of a session beside its machine.
+/// State of a session outside of its state machine.
 pub(crate) struct Beside<'a> {
     pub(crate) discards: &'a Discards,
     pub(crate) unsent: u64,
@@ -104,7 +105,7 @@ impl Told {
     }
 }
 
-/// Reasons by their names.
+/// Converts discard counters to a map by reason name.
 pub(crate) fn named(discards: &Discards) -> BTreeMap<String, u64> {
     discards.seen().map(|(why, count)| (why.name().to_owned(), count)).collect()
 }

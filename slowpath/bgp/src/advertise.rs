@@ -1,12 +1,14 @@
-//! What one peer is told: the routes that it should have against those that it was sent.
+//! Route advertisement to one peer: computes the difference between the desired and the sent routes
+//! and writes the UPDATEs for it.
 //!
-//! A table is desired as a whole; the difference is found here and said in few messages:
-//! withdrawals first, then routes of equal attributes together, then, once the table is said to be
-//! complete, End-of-RIB. At most [`BURST`] messages are handed out before whoever writes them says
-//! that they were taken, so that a peer that reads slowly costs neither memory nor keepalives.
+//! The desired state is always a whole table. The messages are, in this order: withdrawals,
+//! announcements grouped by equal attributes, and, once the table is declared complete, End-of-RIB.
+//! At most [`BURST`] messages are produced before the caller confirms that they are written, so
+//! that a peer that reads slowly costs neither memory nor keepalives.
 //!
-//! A minimum interval between two UPDATEs of one route (RFC 4271 section 9.2.1.1) is not kept: what
-//! must not be sent to any more is withdrawn at once, and bursts collapse before they come here.
+//! MinRouteAdvertisementIntervalTimer (RFC 4271 section 9.2.1.1) is not implemented: a route whose
+//! frontend must not receive traffic any more is withdrawn at once, and bursts of changes are
+//! merged before they reach this module.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -17,39 +19,39 @@ use ipnet::IpNet;
 use crate::wire::write::{self, Speaking};
 use crate::wire::{Attributes, Family, Refresh, RefreshKind};
 
-/// How many messages are handed out until they are known to be written.
+/// Maximum number of messages produced before they are confirmed to be written.
 pub const BURST: usize = 32;
-/// "Don't prefer this, it is about to go" (RFC 8326).
+/// The GRACEFUL_SHUTDOWN community: the route is about to be withdrawn, prefer another (RFC 8326).
 pub const GRACEFUL_SHUTDOWN: u32 = 0xffff_0000;
 
-/// The routes that a peer should have. Equal attributes are best shared.
+/// The routes that a peer should have. Routes with equal attributes should share one `Arc`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Table {
-    /// Prefix by prefix, host bits clear.
+    /// Attributes by prefix; host bits are clear.
     pub routes: BTreeMap<IpNet, Arc<Attributes>>,
 }
 
-/// How far a family has come.
+/// Advertisement state of one family.
 #[derive(Clone, Copy, Debug)]
 struct Progress {
     family: Family,
-    /// End-of-RIB was not said yet.
+    /// End-of-RIB has not been sent yet.
     end_of_rib: bool,
-    /// An answer to a ROUTE-REFRESH is due or under way, and whether its begin was said.
+    /// A route refresh is pending (`Some(false)`) or its beginning was sent (`Some(true)`).
     refresh: Option<bool>,
 }
 
-/// What was sent on one session, and what is still to be.
+/// Routes sent on one session and the changes still to be sent.
 #[derive(Debug)]
 pub struct Advertiser {
     speaking: Speaking,
-    /// RFC 7313 was agreed on.
+    /// Enhanced route refresh (RFC 7313) was negotiated.
     enhanced: bool,
     progress: Vec<Progress>,
     desired: Arc<Table>,
     complete: bool,
     shutting: bool,
-    /// What the peer has; `None` where it is to be said again.
+    /// What the peer has; `None` where the route must be sent again.
     sent: BTreeMap<IpNet, Option<Arc<Attributes>>>,
     withdraw: BTreeMap<Family, Vec<IpNet>>,
     announce: BTreeMap<(Family, Arc<Attributes>), Vec<IpNet>>,
@@ -57,7 +59,7 @@ pub struct Advertiser {
 }
 
 impl Advertiser {
-    /// Nothing sent, nothing desired.
+    /// Creates an advertiser with nothing sent and nothing desired.
     pub fn new(speaking: Speaking, families: &[Family], enhanced: bool) -> Advertiser {
         let fresh = |family: &Family| Progress { family: *family, end_of_rib: true, refresh: None };
         Advertiser {
@@ -74,7 +76,7 @@ impl Advertiser {
         }
     }
 
-    /// This is what the peer should have; `shutting` says of all of it that it is about to go.
+    /// Sets the desired routes. With `shutting`, all of them carry the GRACEFUL_SHUTDOWN community.
     pub fn desire(&mut self, table: &Arc<Table>, complete: bool, shutting: bool) {
         let same = Arc::ptr_eq(table, &self.desired) && shutting == self.shutting;
         (self.complete, self.shutting) = (complete, shutting);
@@ -84,17 +86,18 @@ impl Advertiser {
         }
     }
 
-    /// All of `family` is to be said again. Said twice while it is under way, it is said once more.
+    /// Schedules all routes of `family` to be sent again. If a refresh is in progress, it starts
+    /// over.
     pub fn refresh(&mut self, family: Family) {
         let Some(progress) = self.progress.iter_mut().find(|p| p.family == family) else { return };
-        // RFC 7313: no begin between begin and end.
+        // RFC 7313: no second beginning before the end.
         progress.refresh = Some(progress.refresh.unwrap_or(false));
         let of_family = self.sent.iter_mut().filter(|(p, _)| Family::of_prefix(p) == family);
         of_family.for_each(|(_, sent)| *sent = None);
         self.compare();
     }
 
-    /// Finds what is to be said, from what was sent and what is desired.
+    /// Recomputes withdrawals and announcements from the sent and the desired routes.
     fn compare(&mut self) {
         self.withdraw.clear();
         self.announce.clear();
@@ -152,7 +155,7 @@ impl Advertiser {
         Arc::new(changed)
     }
 
-    /// The next message, or `None` if there is nothing to say.
+    /// Returns the next message, or `None` if there is nothing to send.
     pub fn next_message(&mut self) -> Option<Vec<u8>> {
         self.begin_refresh()
             .or_else(|| self.next_withdrawal())
@@ -164,7 +167,7 @@ impl Advertiser {
         let due = self.progress.iter_mut().find(|p| p.refresh == Some(false))?;
         due.refresh = Some(true);
         let begin = Refresh::new(due.family, RefreshKind::Begin);
-        // Without RFC 7313 the routes alone are the answer.
+        // Without RFC 7313 the routes alone are the response.
         if self.enhanced { Some(begin.write()) } else { self.begin_refresh() }
     }
 
@@ -185,7 +188,8 @@ impl Advertiser {
         let (family, attributes) = entry.key().clone();
         let said = self.speaking.announce(family, &attributes, entry.get_mut());
         let Some((message, said)) = said else {
-            // Its communities alone are longer than a message: what the peer has of it is old.
+            // The communities alone exceed a message, so that the peer's route of this prefix is
+            // outdated and must be withdrawn.
             let silent = entry.remove();
             self.unsendable += silent.len();
             let had = silent.into_iter().filter(|prefix| self.sent.contains_key(prefix));
@@ -205,7 +209,7 @@ impl Advertiser {
     }
 
     fn next_end(&mut self) -> Option<Vec<u8>> {
-        // Withdrawals and announcements are all said once this is asked.
+        // Only reached once no withdrawals and announcements are left.
         if let Some(done) = self.progress.iter_mut().find(|p| p.refresh.is_some()) {
             done.refresh = None;
             let end = Refresh::new(done.family, RefreshKind::End);
@@ -219,24 +223,26 @@ impl Advertiser {
         Some(write::end_of_rib(due.family))
     }
 
-    /// How many routes of `family` the peer has from us.
+    /// Returns the number of routes of `family` advertised to the peer.
     pub fn advertised(&self, family: Family) -> usize {
         self.sent.keys().filter(|prefix| Family::of_prefix(prefix) == family).count()
     }
 
-    /// The routes that the peer has from us, as they were said.
+    /// Returns the advertised routes with the attributes that were sent. Routes scheduled to be
+    /// sent again are left out.
     pub fn routes(&self) -> impl Iterator<Item = (&IpNet, &Arc<Attributes>)> {
         self.sent.iter().filter_map(|(prefix, sent)| Some((prefix, sent.as_ref()?)))
     }
 
-    /// Whether all was said, End-of-RIB included.
+    /// Returns whether everything was sent, including End-of-RIB.
     pub fn is_done(&self) -> bool {
         let rested = |p: &Progress| p.refresh.is_none() && !(p.end_of_rib && self.complete);
         self.withdraw.is_empty() && self.announce.is_empty() && self.progress.iter().all(rested)
     }
 
-    /// Routes that can't be said on this session: an IPv6 next hop without RFC 8950, an IPv4 one of
-    /// an IPv6 prefix, the peer itself as next hop, more communities than a message holds.
+    /// Returns the number of desired routes that cannot be sent on this session, because of an IPv6
+    /// next hop without RFC 8950, an IPv4 next hop of an IPv6 prefix, the peer itself as next hop,
+    /// or more communities than fit in a message.
     pub fn unsendable(&self) -> usize {
         self.unsendable
     }

@@ -1,16 +1,17 @@
-//! The BGP speaker: sessions with routers, and what they are told of our frontends. Announce-only:
-//! what peers say is parsed and counted, and never installed.
+//! BGP speaker: sessions with routers and the advertisement of frontend routes to them. It is
+//! announce-only: routes that peers send are parsed and counted, never installed.
 //!
-//! | module | for |
+//! | module | contents |
 //! |---|---|
-//! | `wire` | messages and bytes, both ways |
-//! | `session` | one connection from OPEN to its end |
-//! | `peer` | all connections of a peer: connecting, collisions, rests, admin, BFD |
-//! | `advertise` | what a peer should have against what it was sent |
-//! | `told` | what those who look are told |
-//! | `speaker` | sockets, clocks, BFD beside: what joins all of it to the network |
+//! | `wire` | message encoding and decoding |
+//! | `session` | one connection, from OPEN to its end |
+//! | `peer` | peer state machine: connecting, collisions, backoff, administrative stop, BFD |
+//! | `advertise` | difference between desired and sent routes, and the UPDATEs for it |
+//! | `told` | peer status for the API, `weir bgp` and the metrics |
+//! | `speaker` | sockets, timers and BFD: the only module that does I/O |
 //!
-//! None but the last has a socket or a clock. `CONFORMANCE.md` goes through RFC 4271 by section.
+//! All modules but `speaker` are free of sockets and clocks. `CONFORMANCE.md` lists the conformance
+//! to RFC 4271 by section.
 
 #![forbid(unsafe_code)]
 

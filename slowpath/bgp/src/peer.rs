@@ -1,17 +1,22 @@
-//! A peer: when to connect, which of two connections stays, how long to wait after a failure, and
-//! what all of it is told (RFC 4271 sections 6.8 and 8). No clock and no socket: times and what
-//! came are arguments of [`Peer::step`], what is to be done is returned.
+//! Peer state machine: when to connect, which of two connections stays, how long to wait after a
+//! failure, and which routes the peer gets (RFC 4271 sections 6.8 and 8). It has no clock and no
+//! socket: the time and what happened are arguments of [`Peer::step`], which returns the actions to
+//! perform.
 //!
-//! Whoever has the sockets keeps to this. Octets of a connection are written in the order of
-//! [`Output::Send`]; [`Output::Close`] closes once they are written, and after a few seconds
-//! anyway. [`Input::Written`] is told whenever nothing is left to write. A name is of one
-//! connection for ever. After `Close` nothing more is told of a connection, not even that it is
-//! closed. At most one attempt to connect is under way: a new [`Output::Connect`] takes the
-//! former's place.
+//! The caller, who owns the sockets, must keep these rules:
 //!
-//! After a failure the RFC rests in Idle, ever longer (DampPeerOscillations), and lets nobody in
-//! meanwhile. Two such speakers can refuse each other for ever: each connects while the other
-//! rests. Here a rest is spent in Active: we don't connect, but the peer may.
+//! - Octets of a connection are written in the order of [`Output::Send`].
+//! - [`Output::Close`] closes a connection once its octets are written, and after a few seconds in
+//!   any case. After it, no further input of this connection is passed, not even [`Input::Closed`].
+//! - [`Input::Written`] is passed whenever no octets are left to write.
+//! - A [`ConnectionId`] is never reused.
+//! - At most one attempt to connect is in progress: a new [`Output::Connect`] replaces the previous
+//!   one.
+//!
+//! After a failure, RFC 4271 waits in Idle, for increasing times (DampPeerOscillations), and
+//! refuses connections meanwhile. Two such speakers can refuse each other forever, because each
+//! connects while the other waits. Therefore this implementation waits in Active: it does not
+//! connect, but the peer may.
 
 mod collide;
 #[cfg(any(test, feature = "fuzz"))]
@@ -32,16 +37,16 @@ pub use words::{History, Input, Output, State, Stop};
 
 pub use crate::session::ConnectionId;
 
-/// A session that lasted this long was none.
+/// A session that lasted at least this long resets the backoff between connections.
 const STABLE: Duration = Duration::from_secs(60);
 
-/// The machine of one peer.
+/// State machine of one peer.
 #[derive(Debug)]
 pub struct Peer {
     settings: Arc<Settings>,
-    /// The operator wants it up.
+    /// Administratively up.
     wanted: bool,
-    /// An attempt to connect is under way.
+    /// An attempt to connect is in progress.
     attempt: bool,
     /// When to connect next, in Connect and Active.
     retry: Option<Instant>,
@@ -61,7 +66,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// At rest until [`Input::Start`].
+    /// Creates a state machine in Idle, where it stays until [`Input::Start`].
     pub fn new(settings: Settings, now: Instant) -> Peer {
         let seed = u64::from(settings.local_asn) ^ (u64::from(settings.peer.port()) << 40);
         Peer {
@@ -84,12 +89,12 @@ impl Peer {
         }
     }
 
-    /// What is configured.
+    /// Returns the settings. Of these, only `graceful_restart.forwarding` ever changes.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Hears `input`, and tells what is to be done, in this order.
+    /// Processes `input` and returns the actions to perform, in this order.
     pub fn step(&mut self, now: Instant, input: Input<'_>) -> Vec<Output> {
         let before = self.look();
         self.hear(now, input);
@@ -105,7 +110,7 @@ impl Peer {
         std::mem::take(&mut self.outputs)
     }
 
-    /// What somebody who looks would see change.
+    /// Returns what is visible from outside; if it changes, [`Output::Changed`] is emitted.
     fn look(&self) -> (State, Option<ConnectionId>, bool) {
         let established = self.established().map(|session| session.id);
         (self.state(), established, self.is_told())
@@ -160,7 +165,8 @@ impl Peer {
         }
     }
 
-    /// Ends all, says why, and rests until started again, or begins anew if that was asked.
+    /// Ends all connections with a NOTIFICATION and goes to Idle, or starts again in case of a
+    /// reset.
     fn stop(&mut self, now: Instant, stop: Stop) {
         self.wanted = false;
         self.halt(now, |session| stop.said(session));
@@ -169,7 +175,7 @@ impl Peer {
         }
     }
 
-    /// Ends every connection and attempt; `says` what each is told.
+    /// Ends every connection and attempt; `says` returns the reason for each.
     fn halt(&mut self, now: Instant, says: impl Fn(&Session) -> Down) {
         while let Some(session) = self.sessions.pop() {
             let down = says(&session);
@@ -228,7 +234,8 @@ impl Peer {
         }
     }
 
-    /// A session is established: it is the only one, and gets its routes.
+    /// Handles a session that became established: closes all other connections and advertises
+    /// routes.
     fn up(&mut self, now: Instant, id: ConnectionId) {
         self.leave_only(now, id);
         if std::mem::take(&mut self.attempt) {
@@ -245,7 +252,7 @@ impl Peer {
         }
     }
 
-    /// A connection ends by itself, or because of what came over it.
+    /// Ends a connection because of an error, an expired timer or a message of the peer.
     fn down(&mut self, now: Instant, id: ConnectionId, down: Down) {
         let Some(at) = self.sessions.iter().position(|session| session.id == id) else { return };
         let session = self.sessions.remove(at);
@@ -258,7 +265,7 @@ impl Peer {
         }
     }
 
-    /// Closes, and keeps what is worth telling of it.
+    /// Closes a connection and records why.
     fn end(&mut self, now: Instant, mut session: Session, down: Down) {
         let id = session.id;
         self.outputs.extend(session.sends().into_iter().map(|octets| Output::Send(id, octets)));
@@ -291,17 +298,17 @@ impl Peer {
         }
     }
 
-    /// Hands out what sessions want written.
+    /// Moves messages of the sessions to the outputs.
     fn collect(&mut self) {
         for session in &mut self.sessions {
             let id = session.id;
             self.outputs.extend(session.sends().into_iter().map(|octets| Output::Send(id, octets)));
         }
-        // The peer has all: from its next OPEN on this is no restart any more.
+        // Once the peer has all routes, its next OPEN is not that of a restart any more.
         let told = self.established().and_then(Session::advertiser);
         if self.complete && told.is_some_and(|advertiser| advertiser.is_done()) {
             self.restarted = false;
-            // From now on what it has is forwarded, whatever becomes of the session.
+            // From now on the data plane forwards for all of these routes, so the next OPEN sets F.
             let restart = &self.settings.graceful_restart;
             if restart.is_some_and(|restart| !restart.forwarding) {
                 let restart = &mut Arc::make_mut(&mut self.settings).graceful_restart;
@@ -310,13 +317,13 @@ impl Peer {
         }
     }
 
-    /// When to [`Peer::step`] at the latest; `None`: when something comes.
+    /// Returns the latest time for the next [`Peer::step`]; `None` if no timer runs.
     pub fn next_deadline(&self) -> Option<Instant> {
         let sessions = self.sessions.iter().filter_map(Session::deadline);
         sessions.chain(self.retry).min()
     }
 
-    /// BFD was lost, and nothing is to be tried without it.
+    /// Returns whether BFD is down and the settings forbid to connect without it.
     fn is_held(&self) -> bool {
         self.bfd_down && self.settings.strict_bfd
     }
@@ -325,17 +332,17 @@ impl Peer {
         self.sessions.iter_mut().find(|session| session.id == id)
     }
 
-    /// The session that is established.
+    /// Returns the established session.
     pub fn established(&self) -> Option<&Session> {
         self.sessions.iter().find(|session| session.stage() == Stage::Established)
     }
 
-    /// The session that has come farthest.
+    /// Returns the session that is farthest in the state machine.
     pub fn foremost(&self) -> Option<&Session> {
         self.sessions.iter().max_by_key(|session| session.stage())
     }
 
-    /// The state in the words of RFC 4271: of the connection that has come farthest.
+    /// Returns the state as RFC 4271 defines it, of the connection that is farthest.
     pub fn state(&self) -> State {
         match self.foremost().map(Session::stage) {
             Some(Stage::Established) => State::Established,
@@ -348,14 +355,13 @@ impl Peer {
         }
     }
 
-    /// What was, for those who ask.
+    /// Returns counters and the last events.
     pub fn history(&self) -> &History {
         &self.history
     }
 
-    /// Whether the peer has been told all that is desired, and all of it is with the kernel; true
-    /// as well where nobody is there to be told. After an empty table this says that everything is
-    /// withdrawn.
+    /// Returns whether all desired routes were sent and are in the kernel's send buffer; true if no
+    /// session is established. With an empty table it means that everything is withdrawn.
     pub fn is_told(&self) -> bool {
         self.established().is_none_or(|session| {
             let done = session.advertiser().is_none_or(|advertiser| advertiser.is_done());
@@ -363,7 +369,7 @@ impl Peer {
         })
     }
 
-    /// What the peer should have.
+    /// Returns the desired routes.
     pub fn desired(&self) -> &Arc<Table> {
         &self.desired
     }

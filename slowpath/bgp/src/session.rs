@@ -1,8 +1,7 @@
-//! One connection of a peer, from our OPEN to its end: OpenSent, OpenConfirm, Established (RFC 4271
-//! section 8). What comes before, and which of two connections stays, is the business of
-//! [`crate::peer`].
+//! One connection of a peer, from the local OPEN to its end: OpenSent, OpenConfirm, Established
+//! (RFC 4271 section 8). Connecting and collisions are handled in [`crate::peer`].
 //!
-//! Delayed OPENs (optional) are not done: we always have one ready.
+//! The optional DelayOpen is not implemented: the OPEN is always sent at once.
 
 pub mod negotiate;
 pub mod received;
@@ -24,56 +23,56 @@ use crate::wire::{
 use negotiate::{Negotiated, Without, negotiate, our_open};
 use received::Received;
 
-/// Until the peer's OPEN has come (RFC 4271 section 8.2.2: "large").
+/// Hold timer until the peer's OPEN arrives (RFC 4271 section 8.2.2 suggests 4 minutes).
 const OPEN_PATIENCE: Duration = Duration::from_secs(240);
-/// Keepalives are no closer than this (RFC 4271 section 4.4).
+/// Minimum time between keepalives (RFC 4271 section 4.4).
 const KEEPALIVES_APART: Duration = Duration::from_secs(1);
-/// How long the peer may take nothing of what we send, at least (RFC 9687).
+/// Minimum of the send hold timer: how long the peer may read nothing of what is sent (RFC 9687).
 const SEND_PATIENCE: Duration = Duration::from_secs(480);
 
-/// Names a connection between the machine and whoever has its socket.
+/// Identifies a connection between the state machine and the owner of its socket.
 pub type ConnectionId = u64;
 
-/// Who began a connection.
+/// Which side opened a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
-    /// We.
+    /// Opened by this speaker.
     Outbound,
-    /// The peer.
+    /// Opened by the peer.
     Inbound,
 }
 
-/// How far a connection has come.
+/// State of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Stage {
-    /// Our OPEN is sent.
+    /// OPEN sent; waiting for the peer's.
     OpenSent,
-    /// Both OPENs are taken, a KEEPALIVE is awaited.
+    /// OPENs exchanged; waiting for a KEEPALIVE.
     OpenConfirm,
     /// Routes are exchanged.
     Established,
 }
 
-/// What a message led to.
+/// Result of processing a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// The peer's OPEN is good: now it is known who it is. [`Session::confirm`] goes on.
+    /// The peer's OPEN is valid, so its identity is known. [`Session::confirm`] continues.
     Opened,
-    /// Routes are exchanged from now on.
+    /// The session became established.
     Established,
-    /// Nothing that others need to know.
+    /// No effect outside of the session.
     Heard,
 }
 
 /// Why a connection ends.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Down {
-    /// The peer is told.
+    /// An error or a decision of this side: the NOTIFICATION is to be sent.
     Tell(Notification),
-    /// The peer told us.
+    /// The peer sent a NOTIFICATION.
     Told(Notification),
-    /// Nobody tells anybody.
+    /// The connection is lost, or ends without a NOTIFICATION.
     Lost(&'static str),
 }
 
@@ -83,18 +82,18 @@ impl From<Notification> for Down {
     }
 }
 
-/// A connection.
+/// A connection and its BGP session.
 #[derive(Debug)]
 pub struct Session {
-    /// Its name.
+    /// ID of the connection.
     pub id: ConnectionId,
-    /// Who began it.
+    /// Which side opened it.
     pub direction: Direction,
-    /// Both ends of it.
+    /// Local and remote address and port.
     pub ends: (SocketAddr, SocketAddr),
-    /// Since when it is.
+    /// When the connection was opened.
     pub began: Instant,
-    /// Since when it is as far as it is.
+    /// When the current stage was reached.
     pub since: Instant,
     settings: Arc<Settings>,
     stage: Stage,
@@ -102,9 +101,9 @@ pub struct Session {
     framer: Framer,
     hold: Option<Instant>,
     keepalive: Option<Instant>,
-    /// Since when something waits to be written; none: all is with the kernel.
+    /// Since when octets wait to be written; `None` if all are in the kernel's send buffer.
     unwritten: Option<Instant>,
-    /// Routes are among it.
+    /// Routes are among the octets that wait to be written.
     routes_unwritten: bool,
     jitter: Jitter,
     negotiated: Option<Negotiated>,
@@ -114,7 +113,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// A connection that has just come to be; our OPEN is among the first [`Session::sends`].
+    /// Creates the session of a new connection. The OPEN is the first of [`Session::sends`].
     pub fn new(
         settings: &Arc<Settings>,
         without: &Without,
@@ -152,46 +151,47 @@ impl Session {
         session
     }
 
-    /// How far it has come.
+    /// Returns the stage.
     pub fn stage(&self) -> Stage {
         self.stage
     }
 
-    /// What both sides agreed on, once the peer's OPEN is there.
+    /// Returns the negotiated parameters; `None` before the peer's OPEN.
     pub fn negotiated(&self) -> Option<&Negotiated> {
         self.negotiated.as_ref()
     }
 
-    /// What the peer is told, once the session is established.
+    /// Returns the advertiser; `None` before the session is established.
     pub fn advertiser(&self) -> Option<&Advertiser> {
         self.advertiser.as_ref()
     }
 
-    /// What the peer told.
+    /// Returns what the peer sent.
     pub fn received(&self) -> &Received {
         &self.received
     }
 
-    /// Whether all that was handed out of routes is with the kernel.
+    /// Returns whether all routes produced so far are in the kernel's send buffer.
     pub fn is_written(&self) -> bool {
         !self.routes_unwritten
     }
 
-    /// What is to be written, in order.
+    /// Takes the messages to be written, in order.
     pub fn sends(&mut self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.sends)
     }
 
-    /// Takes octets; [`Session::next_event`] makes messages of them.
+    /// Adds received octets; [`Session::next_event`] parses them.
     pub fn push(&mut self, octets: &[u8]) {
         self.framer.push(octets);
     }
 
-    /// Hears the next whole message, if there is one.
+    /// Processes the next complete message, if there is one.
     pub fn next_event(&mut self, now: Instant) -> Result<Option<Event>, Down> {
         let Some((kind, body)) = self.framer.next_message()? else { return Ok(None) };
         let context = self.negotiated.as_ref().map(Negotiated::reading).unwrap_or_default();
-        // What has no place in this state isn't read: it could not be read right.
+        // A message that is not allowed in this state is not parsed, because its context is
+        // unknown.
         if !self.expects(kind) {
             return Err(self.unexpected(kind));
         }
@@ -237,7 +237,8 @@ impl Session {
         Notification::unexpected(state, kind).into()
     }
 
-    /// The peer is who it should be, and this connection is the one that stays.
+    /// Accepts the peer's OPEN once collisions are resolved: sends a KEEPALIVE and goes to
+    /// OpenConfirm.
     pub fn confirm(&mut self, now: Instant) {
         (self.stage, self.since) = (Stage::OpenConfirm, now);
         self.send(now, frame::keepalive());
@@ -253,7 +254,7 @@ impl Session {
         self.advertiser = Some(Advertiser::new(speaking, &negotiated.families, enhanced));
     }
 
-    /// This is what the peer should have. Nothing is said of it before the session is established.
+    /// Sets the desired routes; no effect before the session is established.
     pub fn desire(&mut self, now: Instant, table: &Arc<Table>, complete: bool, shutting: bool) {
         if let Some(advertiser) = &mut self.advertiser {
             advertiser.desire(table, complete, shutting);
@@ -263,14 +264,15 @@ impl Session {
 
     fn answer(&mut self, refresh: Refresh) {
         let family = Family::of(refresh.family.0, refresh.family.1);
-        // Marks of the peer's own answers mean nothing to who installs nothing.
+        // Begin and End of the peer's own refreshes are ignored because its routes are not
+        // installed.
         let asked = refresh.subtype == RefreshKind::Asked;
         if let (true, Some(family), Some(advertiser)) = (asked, family, &mut self.advertiser) {
             advertiser.refresh(family);
         }
     }
 
-    /// Says all again, of all families, unasked.
+    /// Sends all routes of all families again.
     pub fn refresh(&mut self, now: Instant) {
         if let Some(advertiser) = &mut self.advertiser {
             Family::ALL.into_iter().for_each(|family| advertiser.refresh(family));
@@ -278,13 +280,13 @@ impl Session {
         self.advance(now);
     }
 
-    /// What was handed out is with the kernel.
+    /// Handles that all messages are in the kernel's send buffer.
     pub fn written(&mut self, now: Instant) {
         (self.unwritten, self.routes_unwritten) = (None, false);
         self.advance(now);
     }
 
-    /// Says more, unless what was said before is still on its way.
+    /// Produces further UPDATEs, unless previous messages are still to be written.
     pub fn advance(&mut self, now: Instant) {
         if self.unwritten.is_some() {
             return;
@@ -316,12 +318,12 @@ impl Session {
         Some(self.unwritten? + SEND_PATIENCE.max(2 * hold))
     }
 
-    /// When to [`Session::tick`] at the latest.
+    /// Returns the latest time for the next [`Session::tick`].
     pub fn deadline(&self) -> Option<Instant> {
         [self.hold, self.keepalive, self.send_deadline()].into_iter().flatten().min()
     }
 
-    /// Lets time pass.
+    /// Handles expired timers.
     pub fn tick(&mut self, now: Instant) -> Result<(), Down> {
         let due = |deadline: Option<Instant>| deadline.is_some_and(|deadline| deadline <= now);
         if due(self.hold) {
@@ -336,7 +338,7 @@ impl Session {
         Ok(())
     }
 
-    /// Hold and keepalive timers, for those who ask.
+    /// Returns when the hold and the keepalive timer expire.
     pub fn timers(&self) -> (Option<Instant>, Option<Instant>) {
         (self.hold, self.keepalive)
     }
@@ -349,21 +351,21 @@ fn read(kind: Kind, body: &[u8], context: &Context) -> Result<Message, Down> {
     })
 }
 
-/// Makes times a little shorter, each time by another quarter at most, so that many speakers don't
-/// fall into step (RFC 4271 section 10). Not random: what began alike goes on alike.
+/// Shortens timers by up to a quarter so that many speakers do not synchronize (RFC 4271 section
+/// 10). The sequence is deterministic for a seed.
 #[derive(Debug)]
 pub struct Jitter {
     rng: Rng,
 }
 
 impl Jitter {
-    /// Other names, other times.
+    /// Creates a generator from a seed and the local BGP identifier.
     pub fn new(seed: u64, identifier: std::net::Ipv4Addr) -> Jitter {
         let seed = seed ^ (u64::from(u32::from(identifier)) << 32);
         Jitter { rng: Rng::with_seed(seed) }
     }
 
-    /// From three quarters of `time` to all of it.
+    /// Returns a duration between three quarters of `time` and `time`.
     pub fn shorten(&mut self, time: Duration) -> Duration {
         time - time / 4_000 * self.rng.u32(..1_000)
     }

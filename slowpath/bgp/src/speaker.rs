@@ -1,18 +1,19 @@
-//! Whoever has the sockets: peers' machines joined to connections, listeners, clocks and BFD.
+//! The I/O half of the BGP speaker: connects the peers' state machines to TCP connections,
+//! listeners, timers and BFD.
 //!
 //! ```text
-//!   Speaker -- orders --> slot (machine, its connections' octets, its clock)
+//!   Speaker -- inputs --> slot (state machine, octets of its connections, its timer)
 //!                           ^ |
-//!          listener --------' '--> connection: one task a socket, connecting included
-//!          watch: BFD's driver, up and down
+//!          listener --------' '--> connection: one task per socket, connecting included
+//!          watch: BFD driver, session up and down
 //! ```
 //!
-//! No order waits for a peer. A speaker that is dropped says nothing more to anybody, as a process
-//! that is killed: graceful restart then keeps its routes. One that goes for good removes its peers
-//! with a reason and waits for [`Speaker::end`].
+//! No method waits for a peer. Dropping a `Speaker` sends nothing, like a killed process: with
+//! graceful restart, peers keep the routes. For a final shutdown, remove the peers with a reason
+//! and await [`Speaker::end`].
 //!
-//! Memory is bounded: a peer that reads slowly has at most [`crate::advertise::BURST`] messages
-//! waiting, and a few keepalives.
+//! Memory is bounded: for a peer that reads slowly, at most [`crate::advertise::BURST`] messages
+//! and a few keepalives are queued.
 
 mod authentication;
 mod ground;
@@ -41,25 +42,27 @@ use watch::Watch;
 
 pub use wanted::{PeerKey, Wanted, Watched};
 
-/// How long an end may take: last words, then BFD's, which are said for a while.
+/// Maximum duration of [`Speaker::end`]: final notifications, then BFD's AdminDown packets, which
+/// are repeated for a while.
 const END: Duration = Duration::from_secs(5);
 
-/// The speaker.
+/// The BGP speaker: a set of peers with their listeners and BFD sessions.
 pub struct Speaker {
     ground: Arc<Ground>,
-    /// All tasks end with it.
+    /// Dropping it ends all tasks of the speaker.
     life: life::Sender<()>,
     peers: BTreeMap<PeerKey, Arc<Slot>>,
     listeners: BTreeMap<Place, Arc<Listener>>,
     watch: Arc<Watch>,
-    /// All routes are about to go.
+    /// Graceful shutdown is on: routes carry the GRACEFUL_SHUTDOWN community (RFC 8326).
     shutting: bool,
-    /// Some peer was left to come back to it.
+    /// A peer was removed with [`Stop::Restart`].
     restarting: bool,
 }
 
 impl Speaker {
-    /// Without peers, within a tokio runtime. Its sockets are opened by the runtime's threads.
+    /// Creates a speaker without peers. Must be called within a tokio runtime, whose threads open
+    /// the sockets.
     pub fn new() -> Speaker {
         let (life, alive) = life::channel(());
         Speaker {
@@ -73,7 +76,8 @@ impl Speaker {
         }
     }
 
-    /// A new peer, wanted up. One that is there already goes before.
+    /// Adds a peer and starts its session. An existing peer with this key is removed first, with
+    /// [`Stop::Changed`].
     pub fn add(&mut self, key: PeerKey, wanted: Wanted) {
         self.take(key, Stop::Changed);
         let slot = Slot::start(key, wanted, &self.ground);
@@ -84,7 +88,8 @@ impl Speaker {
         self.prune();
     }
 
-    /// Lets a peer connect to us, wherever its connections may come.
+    /// Registers a peer with every listener that can receive its connections, and starts one if
+    /// needed.
     fn listen(&mut self, slot: &Arc<Slot>) {
         let Some(place) = Place::of(&slot.wanted) else { return };
         if !self.listeners.contains_key(&place) {
@@ -100,10 +105,11 @@ impl Speaker {
         meeting.for_each(|(_, listener)| listener.add(slot));
     }
 
-    /// A peer goes. With [`Stop::Changed`] it is added again at once, and its listener waits.
+    /// Removes a peer. With [`Stop::Changed`] or [`Stop::Restart`] its listener and BFD session
+    /// stay, because the peer is expected to be added again.
     pub fn remove(&mut self, key: PeerKey, why: Stop) {
-        // Neighbours take a farewell of BFD's for a failure where they are not told otherwise: who
-        // comes back doesn't say it.
+        // Some neighbors treat BFD's AdminDown as a failure, so it is sent only if the peer does
+        // not come back.
         let stays = matches!(why, Stop::Changed | Stop::Restart);
         self.restarting |= why == Stop::Restart;
         self.take(key, why);
@@ -120,7 +126,7 @@ impl Speaker {
         self.ground.changed();
     }
 
-    /// Ends what no peer needs.
+    /// Ends listeners and BFD sessions that no peer uses.
     fn prune(&mut self) {
         self.watch.prune();
         let wanted: BTreeSet<Place> =
@@ -134,54 +140,57 @@ impl Speaker {
         });
     }
 
-    /// What a peer shall have from now on.
+    /// Replaces the set of routes to advertise to a peer.
     pub fn set_routes(&mut self, key: PeerKey, table: &Arc<Table>) {
         if let Some(slot) = self.peers.get(&key) {
             slot.tell(Input::Desired(Arc::clone(table)));
         }
     }
 
-    /// What each peer of now shall have is all that there is: End-of-RIB may be said.
+    /// Declares the current tables of all current peers complete, which allows End-of-RIB to be
+    /// sent.
     pub fn complete(&mut self) {
         self.peers.values().for_each(|slot| slot.tell(Input::Complete));
     }
 
-    /// All routes are about to go (RFC 8326), or not any more; for peers to come as well.
+    /// Turns graceful shutdown (RFC 8326) on or off, for current peers and for those added later.
     pub fn graceful_shutdown(&mut self, on: bool) {
         self.shutting = on;
         self.peers.values().for_each(|slot| slot.tell(Input::GracefulShutdown(on)));
     }
 
-    /// Says all again to a peer.
+    /// Sends all routes to a peer again.
     pub fn refresh(&self, key: PeerKey) {
         if let Some(slot) = self.peers.get(&key) {
             slot.tell(Input::Refresh);
         }
     }
 
-    /// Whether each peer was told all that it shall have ([`crate::peer::Peer::is_told`]).
+    /// Returns whether every peer has been sent all of its desired routes
+    /// ([`crate::peer::Peer::is_told`]).
     pub fn is_told(&self) -> bool {
         self.peers.values().all(|slot| slot.is_told())
     }
 
-    /// All peers, as they are.
+    /// Returns the status of all peers.
     pub fn peers(&self, now: Instant) -> Vec<(PeerKey, PeerTold)> {
         let told = |slot: &Arc<Slot>| slot.look(|machine| machine.told(now));
         self.peers.iter().map(|(key, slot)| (*key, told(slot))).collect()
     }
 
-    /// A peer with what its sockets know.
+    /// Returns the status of a peer, including its sockets.
     pub fn told(&self, key: PeerKey, now: Instant) -> Option<Told> {
         self.peers.get(&key).map(|slot| slot.told(now))
     }
 
-    /// What a peer has from us, of a family; nothing while it is not up.
+    /// Returns the routes advertised to a peer for one family; empty while the session is not
+    /// established.
     pub fn advertised(&self, key: PeerKey, family: Family) -> Vec<RouteTold> {
         let slot = self.peers.get(&key);
         slot.map(|slot| slot.look(|machine| machine.advertised(family))).unwrap_or_default()
     }
 
-    /// All that is known.
+    /// Returns the status of all peers, listeners and BFD.
     pub fn report(&self, now: Instant) -> Report {
         Report {
             peers: self.peers.values().map(|slot| slot.told(now)).collect(),
@@ -190,19 +199,20 @@ impl Speaker {
         }
     }
 
-    /// BFD, to ask: there once a way is watched and the kernel gave us its ports.
+    /// Returns the handle of the BFD driver; `None` until a path is monitored and BFD's ports are
+    /// open.
     pub fn bfd(&self) -> Option<bfd::Bfd> {
         self.watch.bfd()
     }
 
-    /// Counts whatever is worth a look: states, and peers that were told all.
+    /// Subscribes to a counter that increases with each change of a peer's status or progress.
     pub fn changes(&self) -> life::Receiver<u64> {
         self.ground.changes()
     }
 
-    /// Waits until what was said to peers that were removed is with the kernel, and neighbours were
-    /// told of BFD's end; a few seconds at most. With a peer that was removed for a restart, or is
-    /// still there, nobody is told anything and nothing is waited for.
+    /// Waits, for a few seconds at most, until notifications to removed peers are in the kernel's
+    /// send buffers and BFD neighbors were sent AdminDown. If a peer was removed with
+    /// [`Stop::Restart`] or has not been removed, the function returns at once and sends nothing.
     pub async fn end(mut self) {
         let left: Vec<PeerKey> = self.peers.keys().copied().collect();
         left.into_iter().for_each(|key| self.remove(key, Stop::Restart));
@@ -213,7 +223,7 @@ impl Speaker {
         self.watch.stop();
         let Speaker { ground, life, peers, listeners, watch, .. } = self;
         drop((ground, peers, listeners, watch));
-        // Whoever has not heard us by then won't.
+        // Past the timeout the remaining notifications are given up.
         let _ = tokio::time::timeout(END, life.closed()).await;
     }
 }

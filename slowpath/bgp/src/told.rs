@@ -1,4 +1,4 @@
-//! What those who look are told of a peer: the API, `weir bgp`, metrics.
+//! Peer status, as shown by the API, `weir bgp` and the metrics.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -12,105 +12,106 @@ use crate::session::received::{Count, Messages};
 use crate::session::{Direction, Session};
 use crate::wire::{Attributes, Family, Notification};
 
-/// A peer at one moment. Times are in seconds, before or from that moment on.
+/// Status of a peer at one moment. Times are in seconds, before or after that moment.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct PeerTold {
-    /// Our number.
+    /// Local AS number.
     pub local_asn: u32,
-    /// Our BGP identifier.
+    /// Local BGP identifier.
     pub router_id: Ipv4Addr,
-    /// The peer's number: as agreed on, else as configured.
+    /// AS number of the peer: as negotiated, or as configured before that (0 accepts any).
     pub peer_asn: u32,
-    /// Where the peer is.
+    /// Address and port of the peer.
     pub peer: SocketAddr,
-    /// The state.
+    /// State of the peer's state machine (RFC 4271 section 8.2.2).
     pub state: State,
-    /// For how long it is so.
+    /// Time since the last change of state, in seconds.
     pub since_s: f64,
-    /// The connection that has come farthest.
+    /// The connection that is farthest in the state machine; absent if there is none.
     pub connection: Option<ConnectionTold>,
-    /// Families, configured ones.
+    /// Configured address families.
     pub families: Vec<FamilyTold>,
-    /// How often an established session ended.
+    /// Number of established sessions that ended.
     pub flaps: u64,
-    /// How many connections of the peer's were not let in.
+    /// Number of connections that were closed without an OPEN: the peer is stopped or held down by
+    /// BFD, the remote address is not the peer's, or the attempt was superseded.
     pub refused: u64,
-    /// The last notification that we sent.
+    /// The last NOTIFICATION sent.
     pub last_sent: Option<Said>,
-    /// The last one that came.
+    /// The last NOTIFICATION received.
     pub last_received: Option<Said>,
-    /// Why a connection ended last without one.
+    /// The last time that a connection ended without a NOTIFICATION, and why.
     pub last_lost: Option<Said>,
 }
 
-/// A connection.
+/// Status of a connection.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct ConnectionTold {
-    /// Our end.
+    /// Local address and port.
     pub local: SocketAddr,
-    /// The peer's.
+    /// Remote address and port.
     pub remote: SocketAddr,
-    /// Who began it.
+    /// Which side opened the connection.
     pub direction: Direction,
-    /// The peer's BGP identifier.
+    /// BGP identifier of the peer; absent until its OPEN arrives.
     pub peer_router_id: Option<Ipv4Addr>,
-    /// How long silence is taken for life; none: for ever.
+    /// Negotiated hold time in seconds; absent if it is 0 (the session never times out).
     pub hold_s: Option<f64>,
-    /// From one of our keepalives to the next.
+    /// Interval between keepalives in seconds; absent if none are sent.
     pub keepalive_s: Option<f64>,
-    /// When the hold timer runs out.
+    /// Time until the hold timer expires, in seconds.
     pub hold_left_s: Option<f64>,
-    /// When the next keepalive goes out at the latest.
+    /// Time until the next keepalive is sent, in seconds.
     pub keepalive_left_s: Option<f64>,
-    /// What both sides can, in words.
+    /// Negotiated capabilities.
     pub capabilities: Vec<&'static str>,
-    /// How long the peer wants to be waited for when it restarts.
+    /// Restart Time that the peer advertised (RFC 4724), in seconds.
     pub peer_restart_s: Option<f64>,
-    /// What came.
+    /// Counters of received messages.
     pub messages: Messages,
-    /// What was wrong with an UPDATE last.
+    /// The last error found in an UPDATE.
     pub last_malformed: Option<&'static str>,
-    /// Routes that can't be said on this session.
+    /// Number of desired routes that cannot be sent on this session.
     pub unsendable: usize,
-    /// All that is desired was said and is with the kernel.
+    /// All desired routes were sent and are in the kernel's send buffer.
     pub told_all: bool,
 }
 
-/// A family of a peer.
+/// Status of an address family of a peer.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct FamilyTold {
-    /// Which.
+    /// The address family.
     pub family: Family,
-    /// Both speak it.
+    /// The family was negotiated on the established session.
     pub agreed: bool,
-    /// What the peer told.
+    /// Prefixes received from the peer.
     pub received: Count,
-    /// How many routes the peer has from us.
+    /// Number of routes advertised to the peer.
     pub advertised: usize,
 }
 
-/// Something that was said.
+/// A past event, such as a NOTIFICATION.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Said {
-    /// How long ago.
+    /// Time since the event, in seconds.
     pub ago_s: f64,
-    /// In words.
+    /// Description of the event.
     pub words: String,
 }
 
-/// A route.
+/// An advertised route.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct RouteTold {
-    /// To where.
+    /// Destination prefix.
     pub prefix: IpNet,
-    /// By where.
+    /// Next hop.
     pub next_hop: IpAddr,
-    /// The rest, in words.
+    /// The other path attributes as text.
     pub attributes: String,
 }
 
 impl Peer {
-    /// All of it.
+    /// Returns the status of the peer.
     pub fn told(&self, now: Instant) -> PeerTold {
         let (settings, history) = (self.settings(), self.history());
         let foremost = self.foremost();
@@ -169,7 +170,8 @@ impl Peer {
         }
     }
 
-    /// Routes that the peer has from us, of `family`, as they were said. None while it is not up.
+    /// Returns the routes of `family` advertised to the peer, as sent. Empty while the session is
+    /// not established.
     pub fn advertised(&self, family: Family) -> Vec<RouteTold> {
         let routes = self.established().and_then(Session::advertiser);
         routes

@@ -1,10 +1,10 @@
-//! BGP's messages in our own words, and the way between them and bytes. Pure: bytes in, a message
-//! or a [`Fault`] out. Nothing here knows of sockets, times or sessions.
+//! BGP message encoding and decoding. The functions are pure: bytes in, a message or a [`Fault`]
+//! out, without sockets, clocks or session state.
 //!
 //! The codec is our own. `netgauze-bgp-pkt` was measured first (`wire/tests/measured.rs`): it
-//! leaves the data of most notifications empty, misses RFC 9072 and loses its place after a
-//! malformed attribute, and these are what RFC 7606 and section 6 of RFC 4271 are about. It reads
-//! what we write in the tests, as a second opinion.
+//! leaves the data of most notifications empty, lacks RFC 9072 and loses its position after a
+//! malformed attribute, all of which RFC 7606 and section 6 of RFC 4271 require. The tests use it
+//! as an independent decoder of the messages written here.
 
 pub mod attribute;
 pub mod capability;
@@ -33,23 +33,24 @@ pub use open::Open;
 pub use refresh::{Refresh, RefreshKind};
 pub use update::{Arrived, Treated};
 
-/// A message as it came.
+/// A received message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Message {
-    /// Who the peer is, and what it can.
+    /// Identity and capabilities of the peer.
     Open(Open),
-    /// Routes, come and gone.
+    /// Announced and withdrawn routes.
     Update(Arrived),
-    /// The session is over, and why.
+    /// End of the session and its reason.
     Notification(Notification),
-    /// The peer lives.
+    /// Restarts the hold timer.
     Keepalive,
-    /// What was advertised is asked for again, or such an answer begins or ends.
+    /// A request for all routes, or the beginning or end of the response to one (RFC 2918, RFC
+    /// 7313).
     Refresh(Refresh),
 }
 
 impl Message {
-    /// The message of `kind` whose body (what follows the head) is `body`.
+    /// Decodes the message of `kind`; `body` is what follows the header.
     pub fn read(kind: Kind, body: &[u8], context: &Context) -> Result<Message, Fault> {
         Ok(match kind {
             Kind::Open => Message::Open(Open::read(body)?),

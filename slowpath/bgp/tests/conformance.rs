@@ -1,10 +1,10 @@
-//! Each test that `CONFORMANCE.md` names exists.
+//! Checks that each test named in `CONFORMANCE.md` exists.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// All tests of the package's sources: functions under `#[test]`.
+/// Collects the names of all tests in the sources: functions under `#[test]`.
 fn tests(folder: &Path, found: &mut BTreeSet<String>) {
     for entry in fs::read_dir(folder).expect("a folder of sources") {
         let path = entry.expect("a file").path();
@@ -29,7 +29,7 @@ fn every_test_that_is_named_exists() {
     tests(&root.join("src"), &mut found);
     tests(&root.join("tests"), &mut found);
     tests(&root.join("../bfd/tests"), &mut found);
-    // Names of tests are the only words of that many parts.
+    // Only names of tests have more than two underscores.
     let words = table.split('`').skip(1).step_by(2);
     let named: Vec<&str> = words.filter(|word| word.matches('_').count() > 2).collect();
     assert!(named.len() > 60, "{}", named.len());
@@ -45,7 +45,7 @@ fn no_section_is_without_an_answer() {
     for row in rows {
         let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
         assert!(cells.iter().all(|cell| !cell.is_empty()), "{row}");
-        // The table of RFC 4271; that of routers has four columns as well.
+        // The table about RFC 4271; that of routers has four columns as well.
         let of_rfc =
             cells[0].starts_with(|c: char| c.is_ascii_digit()) || cells[0].starts_with("App");
         if cells.len() == 4 && of_rfc {

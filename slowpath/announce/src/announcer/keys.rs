@@ -1,5 +1,5 @@
-//! Keys of neighbors (TCP-MD5 and TCP-AO): read once a round; a neighbor that requires one has no
-//! session without it. The watch notices when a key file is written or rotated.
+//! TCP-MD5 and TCP-AO keys of neighbors: read once per round. A neighbor that requires a key has no
+//! session without it. A watch detects key files that are written or rotated.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,12 +15,13 @@ use crate::routers::Wrong;
 use crate::secrets::{Read, SecretWatch};
 use crate::speaker::Speaker;
 
-/// Time from one look at the files to the next.
+/// Interval between checks of the files.
 const LOOK: Duration = Duration::from_secs(1);
 
 impl<S: Speaker> Announcer<S> {
-    /// Adds a neighbor, or begins its session anew where its settings are others. Without its key
-    /// a neighbor gets no session; one that is signed goes on with the key that it has.
+    /// Adds a neighbor, or restarts its session if its settings changed. If a key cannot be read, a
+    /// session from the same secrets continues with its current keys; otherwise the neighbor has no
+    /// session.
     pub(super) fn neighbor(
         &mut self,
         router: &RouterSpec,
@@ -40,14 +41,14 @@ impl<S: Speaker> Announcer<S> {
         Err(Wrong::MissingAuthSecret { neighbor: neighbor.address })
     }
 
-    /// Reads a password, once a round.
+    /// Reads a password, once per round.
     fn password(&mut self, named: &Password) -> Result<String, String> {
         let secrets = &self.secrets;
         let read = || secrets.password(named);
         self.passwords.entry(named.clone()).or_insert_with(read).clone()
     }
 
-    /// Logs why passwords can't be read, where `before` doesn't have it.
+    /// Logs passwords that cannot be read, unless `before` has the same error.
     pub(super) fn log_secrets(&self, before: &Read) {
         for (named, read) in &self.passwords {
             if let Err(cause) = read
@@ -60,20 +61,20 @@ impl<S: Speaker> Announcer<S> {
 }
 
 impl<S> Announcer<S> {
-    /// What the last round read of passwords, to be compared with the files.
+    /// Returns the passwords of the last round, to be compared with the files.
     pub fn secret_watch(&self) -> SecretWatch {
         SecretWatch { secrets: Arc::clone(&self.secrets), used: self.passwords.clone() }
     }
 }
 
-/// Gives a signal when a key in use has changed, come or gone, until it is aborted. A change counts
-/// once two looks read the same: a file that is being written is not used half.
+/// Signals when a key in use is changed, created or removed, until the task is aborted. A change
+/// counts once two checks read the same, so that a partly written file is not used.
 pub async fn watch<S: Send + 'static>(announcer: Arc<Mutex<Announcer<S>>>, signal: Signal) {
     let mut before = None;
     loop {
         tokio::time::sleep(LOOK).await;
         let watch = announcer.lock().secret_watch();
-        // A slow disk must not hold up sessions.
+        // Reads off the runtime, because a slow disk must not delay sessions.
         let now = tokio::task::spawn_blocking(|| watch.look()).await.unwrap_or_default();
         if now.is_some() && now == before {
             signal.event();

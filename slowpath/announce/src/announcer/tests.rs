@@ -1,4 +1,4 @@
-//! What the sockets' side is told, call by call.
+//! Tests of the calls to the speaker.
 
 use bgp::peer::State;
 use serde_json::{Value, json};
@@ -50,7 +50,7 @@ fn a_change_of_services_or_attributes_leaves_sessions_alone() {
         json!([{"family": "ipv4-unicast"}, {"family": "ipv6-unicast", "attributes": {"med": 7}}]);
     let said = announcer.round(json!([router]), &web(&["203.0.113.1", "203.0.113.2"]));
     assert_eq!(said, ["routes 65001-192.0.2.254 2", "complete"]);
-    // A setting of the session begins it anew, with its routes.
+    // A changed session setting restarts the session, with its routes.
     router["neighbors"][0]["hold_s"] = json!(60);
     let anew = announcer.round(json!([router]), &web(&["203.0.113.1", "203.0.113.2"]));
     let expected = [
@@ -75,7 +75,7 @@ fn new_neighbors_come_before_old_ones_go() {
         "complete",
     ];
     assert_eq!(told, expected);
-    // One that another router takes over has one session at a time.
+    // A neighbor that moves to another router has one session at a time.
     let told = announcer.round(json!([router(65003, "192.0.2.253")]), &web(&[]));
     let expected = ["remove 65001-192.0.2.253 Deconfigured", "add 65003-192.0.2.253", "complete"];
     assert_eq!(told, expected);
@@ -151,7 +151,7 @@ fn a_defect_is_told_and_costs_only_what_has_it() {
     let mut announcer = announcer(Settings::default());
     let mut state = web(&["203.0.113.1"]);
     announcer.round(json!([router(65001, PEER)]), &state);
-    // The address goes: the router stays who it was, so that its routes follow.
+    // Without an address the router keeps its identity, so that its routes follow the state.
     state.ipv4 = None;
     state.plane.able = false;
     let routers = json!([router(65001, PEER), {"local_asn": 65002, "router_id": "192.0.2.9",
@@ -163,7 +163,7 @@ fn a_defect_is_told_and_costs_only_what_has_it() {
     assert_eq!(announcer.speaker.take(), expected);
 }
 
-/// Keys that a test sets.
+/// Keys that are set by a test.
 #[derive(Default)]
 struct Keys(parking_lot::Mutex<BTreeMap<Password, String>>);
 
@@ -204,29 +204,29 @@ fn without_its_key_a_neighbor_has_no_session_and_a_signed_one_stays_signed() {
         let defect = announcer.configure_peers(Some(&policy), &web(&[])).unwrap_err();
         let neighbor = PEER.parse().unwrap();
         assert_eq!(defect.0[0].wrong, Wrong::MissingAuthSecret { neighbor });
-        // Where it was looked for and what was found is for the log alone.
+        // Path and cause are only logged.
         assert!(!defect.to_string().contains("gone"), "{defect}");
         announcer.speaker.take()
     };
-    // Not there yet: no session; there: a signed one.
+    // Key missing: no session. Key present: an authenticated session.
     assert_eq!(missing(&mut announcer, "peers"), ["complete"]);
     keys.set("peers", Some("hidden"));
     let told = announcer.round(named(Some("peers")), &web(&[]));
     assert_eq!(told, ["add 65001-192.0.2.254", "complete"]);
     assert_eq!(md5(&announcer), Some(Some("hidden".to_owned())));
-    // Gone: the session goes on with the key that it has.
+    // Key removed: the session continues with its current key.
     keys.set("peers", None);
     assert_eq!(missing(&mut announcer, "peers"), ["complete"]);
     assert_eq!(md5(&announcer), Some(Some("hidden".to_owned())));
-    // Rotated: begun anew with the new key.
+    // Key rotated: the session restarts with the new key.
     keys.set("peers", Some("newer"));
     let told = announcer.round(named(Some("peers")), &web(&[]));
     assert_eq!(told[0], "remove 65001-192.0.2.254 Changed");
     assert_eq!(md5(&announcer), Some(Some("newer".to_owned())));
-    // Another secret that is not there: neither the former's key nor none.
+    // Another secret that is missing: neither the previous key nor an unauthenticated session.
     let told = missing(&mut announcer, "others");
     assert_eq!(told, ["remove 65001-192.0.2.254 Deconfigured", "complete"]);
-    // An unsigned session ends where a key is asked for that is not there.
+    // An unauthenticated session ends if a missing key is configured.
     announcer.round(named(None), &web(&[]));
     assert_eq!(md5(&announcer), Some(None));
     let told = missing(&mut announcer, "others");
@@ -245,7 +245,7 @@ fn only_those_who_knew_us_before_are_told_that_we_restarted() {
         json!([{"local_asn": 65001, "neighbors": neighbors}])
     };
     announcer.round(of(&["192.0.2.1"]), &web(&[]));
-    // What was told at first is no difference later on.
+    // The R bit of the first session does not count as a difference in later rounds.
     let told = announcer.round(of(&["192.0.2.1", "192.0.2.2"]), &web(&[]));
     assert_eq!(told, ["add 65001-192.0.2.2", "complete"]);
     let told = |announcer: &Announcer<Recorder>| -> Vec<(bool, bool)> {
@@ -254,7 +254,7 @@ fn only_those_who_knew_us_before_are_told_that_we_restarted() {
         peers.map(|restart| (restart.restarted, restart.forwarding)).collect()
     };
     assert_eq!(told(&announcer), [(true, true), (false, true)]);
-    // What neighbors have of a machine that has started anew leads nowhere.
+    // After a restart of the machine, routes that neighbors kept are not served.
     let mut fresh = self::announcer(Settings::default());
     fresh.round(of(&["192.0.2.1"]), &web(&[]));
     assert_eq!(told(&fresh), [(false, false)]);
@@ -280,7 +280,7 @@ fn who_comes_back_waits_for_the_planes_first_word() {
     able.plane.able = true;
     lives.round(routers.clone(), &able);
     assert_eq!(forwarding(&lives), [true]);
-    // Without it, neighbors are told that nothing was forwarded.
+    // Without a running data plane, neighbors are informed that forwarding was interrupted.
     state.taken += FIRST_WORD;
     died.round(routers, &state);
     assert_eq!(forwarding(&died), [false]);
@@ -311,7 +311,7 @@ fn a_drain_withdraws_at_once_or_says_first_that_it_will() {
     let told = kind.round(routers.clone(), &state);
     assert_eq!(told, ["routes 65001-192.0.2.254 0", "complete"]);
     assert_eq!((kind.next_due(), kind.is_withdrawn()), (None, true));
-    // Not drained any more: all is as before.
+    // After the drain all is as before.
     state.plane.draining = false;
     let told = kind.round(routers, &state);
     assert_eq!(told, ["graceful shutdown false", "routes 65001-192.0.2.254 1", "complete"]);
@@ -330,7 +330,7 @@ fn a_drain_that_was_there_before_us_has_had_its_time() {
     state.plane.draining = false;
     let told = announcer.round(routers.clone(), &state);
     assert_eq!(told, ["routes 65001-192.0.2.254 1", "complete"]);
-    // The next one is of our time.
+    // The next drain begins after the restart.
     state.plane.draining = true;
     let told = announcer.round(routers, &state);
     assert_eq!(told, ["graceful shutdown true", "complete"]);
@@ -345,7 +345,7 @@ fn rows_tell_peers_routes_and_policies() {
     let mut state = web(&["203.0.113.1", "203.0.113.2"]);
     let first = state.taken;
     announcer.round(json!([router]), &state);
-    // What stays keeps its age, what comes begins with it.
+    // An unchanged route keeps its age; a new one starts at 0.
     let later = first + Duration::from_secs(10);
     let now = first + Duration::from_secs(15);
     state = ControlPlaneState { taken: later, ..web(&["203.0.113.2", "203.0.113.3"]) };
@@ -371,7 +371,7 @@ fn rows_tell_peers_routes_and_policies() {
     ];
     assert_eq!((words, rows.len()), (expected.to_vec(), 4));
     assert!(routes(Which::Available, "ipv6-unicast").is_empty());
-    // Nobody is up, so that nobody has anything.
+    // No session is established, so that no routes are advertised.
     assert!(routes(Which::Advertised, "").is_empty());
     let rows = serde_json::to_value(announcer.policy_rows()).unwrap();
     let expected = json!([
@@ -393,7 +393,7 @@ fn rows_tell_peers_routes_and_policies() {
     assert_eq!(rows, expected);
 }
 
-/// They took each other's session away in every round.
+/// Regression test: the routers used to remove each other's session in every round.
 #[test]
 fn two_routers_speak_to_one_neighbor_from_addresses_of_their_own() {
     let mut announcer = announcer(Settings::default());
@@ -406,7 +406,7 @@ fn two_routers_speak_to_one_neighbor_from_addresses_of_their_own() {
     let told = announcer.round(both.clone(), &web(&[]));
     assert_eq!(told, ["add 65001-192.0.2.254", "add 65002-192.0.2.254", "complete"]);
     assert_eq!(announcer.round(both, &web(&[])), ["complete"]);
-    // One that takes over the address takes the session over.
+    // A router with the same local address replaces the session.
     let told = announcer.round(json!([from(65003, "192.0.2.1")]), &web(&[]));
     let expected = [
         "remove 65001-192.0.2.254 Deconfigured",

@@ -1,4 +1,4 @@
-//! Histories: bursts, failures, conflicts, the end.
+//! Tests of the reconciliation loop: bursts, failures, conflicts, shutdown.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -13,7 +13,7 @@ use crate::routers::{Defect, Wrong};
 use crate::secrets::Files;
 use crate::world::{Recorder, pairs, policy, router, selecting, service, state, tables};
 
-/// The world, which tests change while the controller looks.
+/// A source of state that tests change while the controller runs.
 #[derive(Clone)]
 struct Shared(Arc<Mutex<Look>>);
 
@@ -32,7 +32,7 @@ fn edge() -> Policy {
     policy("edge", json!([router(65001, "192.0.2.254")]))
 }
 
-/// Notes what it is asked, and that it is asked by one at a time.
+/// A fake implementation of policies that records calls and asserts that they are not concurrent.
 #[derive(Clone, Default)]
 struct Noted(Arc<Notes>);
 
@@ -40,7 +40,7 @@ struct Noted(Arc<Notes>);
 struct Notes {
     calls: Mutex<Vec<Option<String>>>,
     is_in: AtomicBool,
-    /// So many calls fail from now on.
+    /// Number of following calls that fail.
     failing: AtomicUsize,
     withdrawals: AtomicUsize,
     deaf: AtomicBool,
@@ -54,7 +54,7 @@ impl Routers for Noted {
         _: &ControlPlaneState,
     ) -> Result<(), PolicyDefect> {
         assert!(!self.0.is_in.swap(true, Ordering::SeqCst), "two rounds at once");
-        // Long enough for others to get in, if they could.
+        // Long enough for a concurrent call to be detected.
         std::thread::sleep(Duration::from_millis(1));
         self.0.calls.lock().push(policy.map(|policy| policy.name.to_string()));
         self.0.is_in.store(false, Ordering::SeqCst);
@@ -101,7 +101,7 @@ fn controller(world: &Shared, on_conflict: OnConflict) -> (Controller<Shared, No
 fn a_policy_is_carried_out_and_withdrawn_once_when_it_is_deselected() {
     let world = shared(vec![]);
     let (mut controller, noted) = controller(&world, OnConflict::Withdraw);
-    // Nothing was ever asked for: there is nothing to withdraw.
+    // No policy was applied before: there is nothing to withdraw.
     controller.reconcile().unwrap();
     assert_eq!(noted.calls(), names(&[]));
     world.0.lock().policies = vec![edge()];
@@ -112,7 +112,7 @@ fn a_policy_is_carried_out_and_withdrawn_once_when_it_is_deselected() {
     controller.reconcile().unwrap();
     controller.reconcile().unwrap();
     assert_eq!(noted.calls(), names(&["edge", "edge", ""]));
-    // Other labels select it.
+    // With other labels, the other policy selects the appliance.
     world.0.lock().state.labels = pairs(&[("rack", "b")]);
     controller.reconcile().unwrap();
     assert_eq!(noted.calls(), names(&["edge", "edge", "", "b"]));
@@ -124,7 +124,7 @@ fn several_policies_are_an_error_and_routes_go_or_stay_as_set() {
     let both = || vec![edge(), policy("other", json!([router(65002, "192.0.2.1")]))];
     for (setting, expected) in [
         (OnConflict::Withdraw, ["edge", "", "other"].as_slice()),
-        // What stays follows the state on.
+        // A kept policy still follows the state.
         (OnConflict::Keep, &["edge", "edge", "edge", "other"]),
     ] {
         let world = shared(vec![edge()]);
@@ -144,7 +144,7 @@ fn several_policies_are_an_error_and_routes_go_or_stay_as_set() {
         assert_eq!(noted.calls(), names(expected), "{setting:?}");
         assert_eq!(controller.counts().lock().errors, BTreeMap::from([(0, 2)]));
     }
-    // With nothing to keep there is nothing to do.
+    // Without a previous policy there is nothing to keep.
     let (mut controller, noted) = controller(&shared(both()), OnConflict::Keep);
     controller.reconcile().unwrap_err();
     assert_eq!(noted.calls(), names(&[]));
@@ -203,7 +203,8 @@ fn failures_are_counted_by_router() {
 fn retries_come_ever_later_and_end() {
     for seed in 0..200 {
         let (mut retries, now) = (Retries::new(seed), Instant::now());
-        // A signal's round failed: five more, each after 500 ms, 1 s, ... and up to half as much.
+        // After the failed round of a signal, five retries follow, after 500 ms, 1 s and so on,
+        // each with up to 50 % jitter.
         retries.note(now, false, false);
         for n in 0..5 {
             let wait = retries.due.unwrap() - now;
@@ -212,7 +213,7 @@ fn retries_come_ever_later_and_end() {
             retries.note(now, false, true);
         }
         assert_eq!(retries.due, None);
-        // The next signal begins anew, and what went well is not tried again.
+        // The next signal starts over, and a successful round is not retried.
         retries.note(now, false, false);
         assert!(retries.due.is_some());
         retries.note(now, true, true);
@@ -220,7 +221,7 @@ fn retries_come_ever_later_and_end() {
     }
 }
 
-/// Runs a controller on a thread of its own until it is gone.
+/// Runs a controller on a thread until it ends.
 fn run(
     controller: Controller<Shared, Noted>,
     signal: &Signal,
@@ -257,7 +258,7 @@ fn a_burst_is_few_rounds_and_never_two_at_once() {
     world.0.lock().policies = vec![policy("last", json!([router(65001, "192.0.2.254")]))];
     signal.event();
     until(&noted, "the last", |calls| calls.last() == Some(&Some("last".to_owned())));
-    // A round takes 1 ms at least: signals given meanwhile are one.
+    // A round takes at least 1 ms; signals given meanwhile count as one.
     let rounds = noted.calls().len() - before;
     assert!(rounds < 5_000, "{rounds} rounds for a burst of 10,000");
     stop.send(Leave::Restart).unwrap();
@@ -295,7 +296,7 @@ fn a_stop_withdraws_waits_and_disconnects() {
     for deaf in [false, true] {
         let (controller, noted) = controller(&shared(vec![edge()]), OnConflict::Withdraw);
         noted.0.deaf.store(deaf, Ordering::SeqCst);
-        // A peer that takes nothing holds us up until the deadline, and no longer.
+        // A peer that reads nothing delays the shutdown until the deadline and no longer.
         let patience = Duration::from_millis(if deaf { 100 } else { 3_600_000 });
         let leave = Leave::Stop { patience, settle: Duration::from_millis(10) };
         let running = run(controller, &Signal::default(), std::future::ready(leave.clone()));
@@ -315,7 +316,7 @@ fn leaving_is_a_machine() {
     assert_eq!(leaving.step(now, &mut noted), Step::Wait(now + patience));
     assert_eq!(leaving.step(now + patience / 2, &mut noted), Step::Wait(now + patience));
     assert_eq!(*noted.0.ended.lock(), None);
-    // Peers were told before the deadline; routers have some time to move the traffic.
+    // Withdrawals were sent before the deadline; routers get time to move traffic.
     noted.0.deaf.store(false, Ordering::SeqCst);
     let settled = now + patience / 2 + settle;
     assert_eq!(leaving.step(now + patience / 2, &mut noted), Step::Wait(settled));
@@ -329,8 +330,8 @@ fn leaving_is_a_machine() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever came before, in any order: after the last round what runs is what the last look
-    /// wants, as if there had been no other, and each address in it is in force.
+    /// After any sequence of changes, the result of the last round equals that of a fresh
+    /// controller with the same state, and all announced addresses are in force.
     #[test]
     fn every_history_ends_in_what_is_wanted(
         steps in proptest::collection::vec((0_u8..6, 0_u32..3, 0_u8..4), 1..20),

@@ -1,4 +1,4 @@
-//! Who a router is, and how a neighbor's session is to be.
+//! Tests of router identities and peer configurations.
 
 use serde_json::json;
 
@@ -18,7 +18,7 @@ fn a_router_id_is_said_or_found_or_missed() {
     };
     let mut state = ControlPlaneState::new(std::time::Instant::now());
     let (plain, own) = (of(None), of(Some("192.0.2.4")));
-    // An appliance of IPv6 alone has to be told.
+    // An IPv6-only appliance needs a configured router ID.
     state.ipv6 = "2001:db8::1".parse().ok();
     let told = identity(&plain, &state).unwrap_err().to_string();
     assert!(told.contains("no IPv4 address") && told.contains("router_id"), "{told}");

@@ -1,4 +1,4 @@
-//! What is announced, as tables of cases.
+//! Table-driven and property tests of routes.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use crate::world::{backends, pairs, pending, policy, service, state, tables};
 
 const LB: &str = "LoadBalancer";
 
-/// A router with one advertisement and one neighbor with these keys.
+/// Returns a router with one advertisement and one neighbor with these keys.
 fn router(advertisement: Value, neighbor: Value) -> RouterSpec {
     let mut all = json!({"address": "192.0.2.254", "asn": 65000});
     for (key, value) in neighbor.as_object().unwrap() {
@@ -31,7 +31,7 @@ fn whole(
     table(router, &router.neighbors[0], &offers, state)
 }
 
-/// Prefixes that are announced.
+/// Returns the announced prefixes.
 fn told(advertisement: Value, state: &ControlPlaneState) -> Vec<String> {
     let (table, defects) = whole(&router(advertisement, json!({})), state, NoBackends::Announce);
     assert_eq!(defects, []);
@@ -63,7 +63,7 @@ fn services_are_selected_by_labels_and_by_name() {
     ] {
         assert_eq!(told(json!({"services": selector}), &state), expected, "{selector}");
     }
-    // No selector selects nothing.
+    // Without a selector no services are selected.
     assert_eq!(told(json!({}), &state), Vec::<String>::new());
 }
 
@@ -87,7 +87,7 @@ fn kinds_of_addresses_are_announced_as_asked() {
     };
     assert_eq!(told(json!({"services": {}}), &state), lb);
     assert_eq!(of(json!(["ExternalIP"]), &state), ["198.51.100.1/32"]);
-    // Packets from outside don't get to cluster addresses unless the appliance says so.
+    // External packets cannot reach cluster addresses unless the appliance allows it.
     assert_eq!(of(json!(["ClusterIP"]), &state), Vec::<String>::new());
     let open = Appliance { external_cluster_ip: true, ..Appliance::clone(&state.plane.appliance) };
     state.plane.appliance = Arc::new(open);
@@ -118,7 +118,7 @@ fn local_policies_need_a_local_backend_that_stays() {
             vec![("10.0.0.1", "terminating", "n1"), ("10.0.0.2", "active", "n1")],
             vec![cluster, lb],
         ),
-        // A backend of which nobody knows the node is local everywhere.
+        // A backend without a known node counts as local on every appliance.
         (&external, vec![("10.0.0.1", "active", "")], vec![cluster, lb]),
         (&external, vec![], vec![cluster]),
         (&internal, vec![("10.0.0.1", "active", "n2")], vec![lb]),
@@ -193,7 +193,8 @@ fn prefixes_and_aggregates_are_announced() {
         "2001:db8:1::/48",
     ];
     assert_eq!(told(advertisement.clone(), &state), expected);
-    // While nothing is able, nothing is announced, of the policy's own prefixes neither.
+    // While the data plane takes no traffic, nothing is announced, including the policy's own
+    // prefixes.
     state.plane.able = false;
     assert_eq!(told(advertisement, &state), Vec::<String>::new());
 }
@@ -267,7 +268,7 @@ fn next_hops_are_of_the_data_plane_or_refused() {
     };
     let (four, six) = ("192.0.2.10".to_owned(), "2001:db8::10".to_owned());
     assert_eq!(said(json!({}), &both), (vec![four.clone(), six.clone()], vec![]));
-    // One family without an address costs that family alone, and is told.
+    // A family without an address only affects its own routes, and is reported.
     let missing = |family| vec![Wrong::NoNextHop { neighbor, family }];
     let v4 = said(json!({}), &without(Family::Ipv4Unicast));
     assert_eq!(v4, (vec![six.clone()], missing(Family::Ipv4Unicast)));
@@ -276,7 +277,8 @@ fn next_hops_are_of_the_data_plane_or_refused() {
     let extended = json!({"extended_next_hop": true});
     let v4 = said(extended, &without(Family::Ipv4Unicast));
     assert_eq!(v4, (vec![six.clone(), six.clone()], vec![]));
-    // An address that is somebody else's is refused, with what there is.
+    // A next hop that the data plane does not own is rejected, and the error lists those that it
+    // owns.
     let (hops, defects) = said(json!({"next_hop": {"ipv4": other}}), &both);
     assert_eq!(hops, [six]);
     let told = defects[0].to_string();
@@ -284,14 +286,15 @@ fn next_hops_are_of_the_data_plane_or_refused() {
     let mut owner = both.clone();
     owner.plane.owned.insert(other.parse().unwrap());
     assert_eq!(said(json!({"next_hop": {"ipv4": other}}), &owner).0[0], other);
-    // A family that nobody needs needs no address.
+    // A family without routes needs no address.
     let mut none = without(Family::Ipv6Unicast);
     none.plane.tables = tables(&[service("web", json!({}), &frontends[..1])]);
     assert_eq!(said(json!({}), &none), (vec![four], vec![]));
 }
 
 proptest! {
-    /// Whatever the tables hold: only what is in force, able, and of the right kind is announced.
+    /// For arbitrary tables, exactly the prefixes that are in force, served and of a configured
+    /// kind are announced, and only by an appliance that takes traffic.
     #[test]
     fn nothing_is_announced_that_the_snapshot_does_not_hold(
         services in proptest::collection::vec(
@@ -306,10 +309,10 @@ proptest! {
             let address = format!("203.0.113.{address}");
             let more = if *local { json!({"external_policy": "local"}) } else { json!({}) };
             let name = format!("s{i}");
-            // Node ports have their own range; others one for each service.
+            // Node ports have a range of their own; each service has a distinct port.
             let port = 30_000 + i as u16;
             objects.push(service(&name, more, &[(&address, port, KINDS[*kind])]));
-            // None, a local one, one elsewhere.
+            // No backend, a local one, or one elsewhere.
             let at = [("10.0.0.1", "active", "n1"), ("10.0.0.1", "active", "n2")];
             objects.push(backends(&name, &at[backend.saturating_sub(1)..*backend]));
         }
@@ -345,7 +348,7 @@ proptest! {
             });
             prop_assert!(why, "{net} of {services:?}");
         }
-        // And all that should be is.
+        // All prefixes that should be announced are.
         let expected = services.iter().filter(|(_, kind, backend, local, done)| {
             let named = match kind {
                 0 => kinds.contains(&"LoadBalancerIP"),

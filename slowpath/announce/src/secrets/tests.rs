@@ -1,4 +1,4 @@
-//! Where keys are read, and when a change of one is noticed.
+//! Tests of reading keys and of detecting their changes.
 
 use std::os::unix::fs::symlink;
 
@@ -11,7 +11,7 @@ use crate::controller::Signal;
 use crate::routers::Routers;
 use crate::world::{Recorder, policy, router, state, tables};
 
-/// A folder of secrets of its own.
+/// Creates an empty folder for secrets.
 fn folder(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("weir-secrets-{name}-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
@@ -53,7 +53,7 @@ fn passwords_are_read_from_files_and_secrets_below_the_folder() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// Kubernetes turns the link `..data` to a new folder when a secret changes.
+/// Kubernetes points the symbolic link `..data` at a new folder when a secret changes.
 #[test]
 fn a_key_that_is_rotated_or_written_later_gives_a_signal_and_the_next_round_uses_it() {
     let folder = folder("watch");
@@ -77,7 +77,7 @@ fn a_key_that_is_rotated_or_written_later_gives_a_signal_and_the_next_round_uses
         std::fs::rename(secret.join("new"), secret.join("..data")).unwrap();
     };
     symlink("..data/password", secret.join("password")).unwrap();
-    // Missing: no session rather than an unsigned one.
+    // Without the key there is no session, rather than an unauthenticated one.
     assert_eq!(round(), (false, None));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

@@ -1,4 +1,4 @@
-//! None, one, several.
+//! Tests of policy selection.
 
 use serde_json::json;
 use state::name::Source;
@@ -19,7 +19,7 @@ fn none_one_and_several() {
     assert_eq!(select(&[], &rack("a")), Ok(None));
     assert_eq!(select(&both, &rack("c")), Ok(None));
     assert_eq!(select(&both, &None), Ok(None));
-    // It is that object, and no copy of what it wants.
+    // The result refers to the object and is no copy.
     let found = select(&both, &rack("b")).unwrap().unwrap();
     assert!(Arc::ptr_eq(&found.spec, &b.spec));
     assert_eq!(select(std::slice::from_ref(&all), &None), Ok(Some(&all)));
@@ -64,7 +64,7 @@ fn of_ciliums_two_generations_on_one_appliance_the_first_is_carried_out() {
     let all = [first.clone(), second.clone(), elsewhere.clone()];
     let rack = |rack| pairs(&[("rack", rack)]);
     assert_eq!(select(&all, &rack("a")), Ok(Some(&first)));
-    // Where the first doesn't select it, the second is what there is.
+    // The second generation applies where the first does not select the appliance.
     assert_eq!(select(&all, &rack("b")), Ok(Some(&elsewhere)));
     assert_eq!(select(std::slice::from_ref(&second), &rack("a")), Ok(Some(&second)));
     let own = of("own", "a", Origin::Own);

@@ -1,4 +1,4 @@
-//! Annotations, and what is in force.
+//! Tests of annotations and of the tracking of frontends in force.
 
 use std::time::SystemTime;
 
@@ -17,7 +17,7 @@ fn annotations_tell_router_ids_and_ports() {
     ]))
     .unwrap();
     let one = RouterAnnotation { router_id: "192.0.2.1".parse().ok(), local_port: Some(1790) };
-    // Ours is heard, and Cilium's of the same router is not.
+    // Weir's annotation takes precedence over Cilium's for the same router.
     let two = RouterAnnotation { router_id: "192.0.2.2".parse().ok(), local_port: None };
     assert_eq!(said, BTreeMap::from([(65001, one), (65002, two)]));
     assert_eq!(annotations(&None), Ok(BTreeMap::new()));
@@ -50,12 +50,12 @@ fn a_frontend_that_is_written_anew_stays_in_force_and_one_that_is_refused_does_n
     assert!(acknowledged.look(&first).is_empty());
     set(&first, Progress::Done);
     assert_eq!(acknowledged.look(&first).len(), 1);
-    // The plane still has the former row.
+    // The data plane still has the previous row.
     let anew = pending(&web);
     assert_eq!(acknowledged.look(&anew).len(), 1);
     set(&anew, Progress::Error("no room".into()));
     assert!(acknowledged.look(&anew).is_empty());
-    // It was not in force, so that it has to be acknowledged first.
+    // The frontend was not in force, so it must be acknowledged first.
     set(&anew, Progress::Pending);
     assert!(acknowledged.look(&anew).is_empty());
     set(&anew, Progress::Done);

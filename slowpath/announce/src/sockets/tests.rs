@@ -1,4 +1,4 @@
-//! Two of them on this machine, by the trait that the control loop knows.
+//! Test of two speakers on this machine, through the trait that the control loop uses.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use patience::{eventually_async, met};
 
 use super::*;
 
-/// A peer as `local` sees it, both listening on `port`.
+/// Returns the peer `remote` as configured at `local`; both listen on `port`.
 fn wanted(asn: u32, local: Ipv4Addr, remote: Ipv4Addr, port: u16) -> (PeerKey, PeerWanted) {
     let peer = SocketAddr::from((remote, port));
     let mut settings = Settings::new(asn, local, peer, 0);
@@ -20,7 +20,7 @@ fn wanted(asn: u32, local: Ipv4Addr, remote: Ipv4Addr, port: u16) -> (PeerKey, P
     (PeerKey { local_asn: asn, peer }, wanted)
 }
 
-/// How the machine's BFD is asked to be, by a neighbor's words.
+/// Returns the BFD settings that result from a neighbor's configuration.
 fn bfd_of(hops: u8, bfd: serde_json::Value) -> Watched {
     let (_, mut wanted) = wanted(65_001, Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST, 179);
     wanted.settings.transport.hops = Some(hops);
@@ -41,7 +41,7 @@ fn hops_that_are_left_are_said_or_follow_from_those_that_are_allowed() {
     let mut said = far();
     said["minimum_ttl"] = 63.into();
     assert_eq!([1, 3].map(|hops| ttl(hops, said.clone())), [63, 63]);
-    // The least and the most that a policy may say of the rest.
+    // Minimum and maximum that a policy may set.
     for (time, multiplier) in [(10, 2), (60_000, 255)] {
         let said = serde_json::json!({"transmit_ms": time, "receive_ms": time,
             "multiplier": multiplier});
@@ -60,7 +60,7 @@ fn told(sockets: &Sockets) -> PeerTold {
 
 #[tokio::test]
 async fn what_is_ordered_arrives_and_the_last_words_too() {
-    // Every process has addresses of its own, so that runs at the same time don't meet.
+    // Every process uses addresses of its own, so that concurrent runs do not conflict.
     let number = std::process::id().to_be_bytes();
     let [one, two] = [7, 8].map(|first| Ipv4Addr::new(127, first, number[2], number[3]));
     let port = TcpListener::bind((one, 0)).unwrap().local_addr().unwrap().port();
@@ -92,7 +92,7 @@ async fn what_is_ordered_arrives_and_the_last_words_too() {
         told(theirs).last_received.is_some_and(|said| said.words.contains("gone for good"))
     })
     .await;
-    // Its end is the end: orders come to nothing.
+    // After the end, calls have no effect.
     ours.add(key, &settings);
     assert!(ours.peers(Instant::now()).is_empty() && ours.is_told());
 }

@@ -1,4 +1,4 @@
-//! Which routes somebody asks for, and what can't be answered.
+//! Route queries and their errors.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,72 +11,72 @@ use crate::announcer::Announcer;
 use crate::peers;
 use crate::speaker::{PeerKey, Speaker};
 
-/// At which end routes are looked at.
+/// Which routes a query returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Which {
-    /// What peers shall have, whether they are up or not.
+    /// Desired routes of peers, whether they are up or not.
     Available,
-    /// What peers have.
+    /// Routes that peers have.
     Advertised,
 }
 
-/// Which routes.
+/// A route query.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Asked {
-    /// Only of this family: `ipv4-unicast` or `ipv6-unicast`.
+    /// Only routes of this family: `ipv4-unicast` or `ipv6-unicast`; empty for both.
     #[schemars(regex(pattern = r"^(ipv4-unicast|ipv6-unicast)?$"))]
     pub family: String,
-    /// Only this router's, by the number of its autonomous system.
+    /// Only routes of the local router with this AS number.
     #[schemars(range(min = 1, max = 4294967295_u32))]
     pub router: Option<u32>,
-    /// Only this neighbor's, by its address, also with its port: `192.0.2.1`, `[2001:db8::1]:179`.
-    /// Where there are several routers, one has to be named as well.
+    /// Only routes to this neighbor, given by address or by address and port: `192.0.2.1`,
+    /// `[2001:db8::1]:179`; empty for all. With several routers, `router` is required as well.
     pub peer: String,
 }
 
-/// Why no routes are told.
+/// Why a query has no result.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refused {
-    /// No family is called so.
+    /// The family is unknown.
     #[error("family: there is no `{0}`; write ipv4-unicast or ipv6-unicast, or leave it out")]
     Family(String),
-    /// That is no address.
+    /// The peer is not an address.
     #[error("peer: `{0}` is no address; write 192.0.2.1, 2001:db8::1 or [2001:db8::1]:179")]
     Peer(String),
-    /// Of which of several routers?
+    /// A peer is given without one of several routers.
     #[error("peer: there are several routers: name one with `router` as well; there are {there}")]
     Several {
-        /// Those that there are.
+        /// List of the routers that exist.
         there: String,
     },
     /// There is no such router.
     #[error("there is no router {asked}; {there}")]
     NoRouter {
-        /// The one that was asked for.
+        /// The router of the query.
         asked: u32,
-        /// Those that there are.
+        /// List of the routers that exist.
         there: String,
     },
     /// There is no such neighbor.
     #[error("there is no neighbor {asked}; {there}")]
     NoNeighbor {
-        /// The one that was asked for.
+        /// The neighbor of the query.
         asked: String,
-        /// Those that there are.
+        /// List of the neighbors that exist.
         there: String,
     },
 }
 
 impl Refused {
-    /// The question was understood: who is asked for is not there.
+    /// Returns whether the query is valid but its router or neighbor does not exist.
     pub fn is_absent(&self) -> bool {
         matches!(self, Refused::NoRouter { .. } | Refused::NoNeighbor { .. })
     }
 }
 
 impl Asked {
-    /// The families; both where none is named.
+    /// Returns the families of the query; both if none is given.
     pub(super) fn families(&self) -> Result<Vec<Family>, Refused> {
         match self.family.as_str() {
             "" => Ok(Family::ALL.to_vec()),
@@ -86,7 +86,7 @@ impl Asked {
         }
     }
 
-    /// Whether a neighbor is asked for, by its address or all of it.
+    /// Returns a predicate for peers that match the query's address, with or without port.
     fn peer(&self) -> Result<impl Fn(&PeerKey) -> bool + use<>, Refused> {
         let address: Option<IpAddr> = self.peer.parse().ok();
         let whole: Option<SocketAddr> = self.peer.parse().ok();
@@ -99,7 +99,7 @@ impl Asked {
 }
 
 impl<S: Speaker> Announcer<S> {
-    /// The peers that are asked for, of the policy that is carried out.
+    /// Returns the peers of the policy in force that match the query.
     pub(super) fn asked(&self, asked: &Asked) -> Result<Vec<PeerKey>, Refused> {
         let is_asked = asked.peer()?;
         let policy = self.policy.iter();

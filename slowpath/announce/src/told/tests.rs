@@ -1,4 +1,5 @@
-//! What a peer that is up has: a session of the real machine, its other end written by hand.
+//! Test of the status of an established session: a real state machine with handwritten messages of
+//! the peer.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::routers::Routers;
 use crate::secrets::Files;
 use crate::world::{Recorder, policy, router, service, state, tables};
 
-/// An OPEN of AS 65000, hold time 90 s, identifier 9.9.9.9, that says nothing more but IPv4.
+/// An OPEN with AS 65000, hold time 90 s, identifier 9.9.9.9 and IPv4 unicast as only capability.
 const OPEN: [u8; 37] = [
     0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
     0, 37, 1, 4, 0xfd, 0xe8, 0, 90, 9, 9, 9, 9, 8, 2, 6, 1, 4, 0, 1, 0, 1,
@@ -37,7 +38,7 @@ fn a_peer_that_is_up_has_what_it_was_told() {
     peer.step(now, Input::Connected { connection: 1, direction, local, remote });
     peer.step(now, Input::Bytes(1, &OPEN));
     peer.step(now, Input::Bytes(1, &KEEPALIVE));
-    // Its OPEN is with the kernel, then its routes are.
+    // First the OPEN is written, then the routes.
     peer.step(now, Input::Written(1));
     assert!(!peer.is_told());
     peer.step(now, Input::Written(1));
@@ -57,7 +58,7 @@ fn a_peer_that_is_up_has_what_it_was_told() {
     let standing = announcer.standing(later, &Counts::default(), 3);
     assert_eq!((standing.policies, standing.policy.as_deref()), (3, Some("edge")));
     assert_eq!((standing.routers, standing.neighbors, standing.established), (vec![65001], 1, 1));
-    // Withdrawn, the session stays.
+    // After the withdrawal the session stays.
     announcer.withdraw();
     let (_, peer, _) = announcer.speaker.peers.values_mut().next().unwrap();
     peer.step(later, Input::Written(1));

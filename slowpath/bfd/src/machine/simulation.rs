@@ -1,5 +1,6 @@
-//! Two machines and the way between them, which loses and delays. It keeps the order, as networks
-//! do for one conversation: a Down that comes after the Up said later is a Down to anybody.
+//! Property tests of two state machines connected by a path with loss and delay. The path keeps the
+//! order of packets, as networks do for one flow: a Down that arrives after a later Up takes any
+//! session down.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +11,16 @@ use super::*;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// What becomes of packets.
+/// Properties of the path.
 #[derive(Clone, Copy, Debug)]
 struct Way {
-    /// Each takes so long,
+    /// Minimum delay of a packet.
     length: Duration,
-    /// and up to so much longer.
+    /// Maximum additional delay.
     delay: Duration,
-    /// Of a hundred so many are lost,
+    /// Loss in percent.
     loss: u64,
-    /// but never so many one after the other, of one direction.
+    /// Upper bound (exclusive) of consecutive losses in one direction.
     in_row: u32,
 }
 
@@ -28,7 +29,7 @@ struct Pair {
     way: Way,
     now: Instant,
     begun: Instant,
-    /// By arrival.
+    /// Packets in flight, by arrival time.
     flying: BTreeMap<(Instant, u64), (usize, Packet)>,
     lost: [u32; 2],
     last_arrival: [Instant; 2],
@@ -73,7 +74,7 @@ impl Pair {
         self.flying.insert((arrival, self.serial), (1 - side, packet));
     }
 
-    /// Lets time pass, as far as nothing but time happens.
+    /// Advances the clock and processes arrivals and timers.
     fn run(&mut self, time: Duration) {
         let end = self.now + time;
         loop {
@@ -121,8 +122,8 @@ prop_compose! {
     }
 }
 
-/// Delays that differ by less than the shortest detection time has room for (3 * 10 ms), on a way
-/// that may be longer than many intervals.
+/// Paths whose delays vary by less than the shortest detection time tolerates (3 * 10 ms), and
+/// whose minimum delay may exceed many intervals.
 fn any_way() -> impl Strategy<Value = Way> {
     (0u32..200, 0u32..5, 0u64..40).prop_map(|(length, delay, loss)| Way {
         length: MS * length,
@@ -143,7 +144,7 @@ proptest! {
         prop_assert!(pair.are_up());
         pair.run(Duration::from_secs(120));
         prop_assert_eq!(pair.downs(), vec![]);
-        // By now all polls are answered, and both know of the same timers.
+        // All poll sequences are complete, so that both sides use the same timers.
         let [a, b] = &pair.sides;
         prop_assert_eq!(a.transmit_interval(), b.receive_interval());
         prop_assert_eq!(b.transmit_interval(), a.receive_interval());
@@ -183,8 +184,8 @@ proptest! {
         pair.run(Duration::from_secs(20));
         prop_assert!(pair.are_up());
         for (side, settings, wait) in settings {
-            // A smaller multiplier counts with the next packet, whatever is lost before: its own
-            // test is the one above.
+            // A smaller multiplier takes effect with the next packet, and may expire because of
+            // earlier losses; the test above covers it.
             let settings = Settings { multiplier: 3, ..settings };
             pair.sides[side].set(settings, pair.now);
             pair.run(Duration::from_millis(wait));
@@ -208,7 +209,7 @@ proptest! {
         pair.run(Duration::from_secs(30));
         let told = pair.changes.each_ref().map(|changes| changes.last().unwrap().1);
         prop_assert_eq!(told, [Reason::Stopped, Reason::NeighbourAdminDown].map(Change::Down));
-        // Another process in its place knows nothing of what was.
+        // A restarted process has no state of the previous one.
         pair.sides[0] = Machine::new(one, 3, seed, pair.now);
         pair.run(Duration::from_secs(20));
         prop_assert!(pair.are_up());

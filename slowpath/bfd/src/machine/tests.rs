@@ -1,4 +1,4 @@
-//! The rules of RFC 5880 one by one; their sections stand at the tests.
+//! Unit tests of the rules of RFC 5880, named by section.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn settings() -> Settings {
     Settings { transmit_ms: 300, receive_ms: 200, multiplier: 3, ..Settings::default() }
 }
 
-/// What a neighbour says that has us as number 1 and is number 2.
+/// A packet of the neighbor, which has discriminator 2 and uses ours, 1.
 fn says(state: State) -> Packet {
     Packet {
         state,
@@ -21,7 +21,7 @@ fn says(state: State) -> Packet {
     }
 }
 
-/// A session that is up, the neighbour having answered its first poll.
+/// Returns a session in state Up whose first poll sequence is complete.
 fn up(now: Instant) -> Machine {
     let mut machine = Machine::new(settings(), 1, 0, now);
     machine.hear(&says(State::Init), now).unwrap();
@@ -59,7 +59,7 @@ fn section_6_8_6_each_state_hears_each_state() {
             assert_eq!(machine.diagnostic, Diagnostic::NeighborSignaledDown);
         }
     }
-    // That the neighbour holds it down is told once, until it says something else.
+    // AdminDown of the neighbor is reported once, until it reports another state.
     let mut machine = Machine::new(settings(), 1, 0, now);
     for (heard, change) in [
         (AdminDown, Some(Change::Held)),
@@ -89,7 +89,7 @@ fn section_6_8_3_slowly_until_up_and_then_by_a_poll() {
 
     let news = machine.hear(&says(State::Init), now).unwrap().send.unwrap();
     assert_eq!((news.state, news.poll, news.desired_transmit_us), (State::Up, true, 300_000));
-    // Every packet asks until one is answered, and an answer to nothing means nothing.
+    // Every packet polls until a response arrives; a response without a poll has no effect.
     assert!(machine.tick(now + 500 * MS).send.unwrap().poll);
     machine.hear(&Packet { last: true, ..says(State::Up) }, now + 500 * MS).unwrap();
     assert!(!machine.tick(now + 1000 * MS).send.unwrap().poll);
@@ -103,8 +103,8 @@ fn section_6_8_3_until_the_answer_the_safer_timer_counts() {
     let mut machine = up(now);
     assert_eq!(machine.transmit_interval(), 400 * MS, "the neighbour wants no more");
     assert_eq!(machine.detection_time(), 4 * 250 * MS);
-    // Longer for sending, shorter for receiving: both wait. Late answers to the poll before are
-    // out of the way by then.
+    // A longer transmit interval and a shorter receive interval both wait for the response. Late
+    // responses to the previous poll are no longer possible by then.
     let mut now = now + 2000 * MS;
     machine.hear(&says(State::Up), now).unwrap();
     machine.set(Settings { transmit_ms: 900, receive_ms: 1000, ..settings() }, now);
@@ -144,7 +144,8 @@ fn section_6_8_4_nothing_for_the_detection_time() {
         assert_eq!(output.change, told);
         let says = output.send.expect("the neighbour may still hear us");
         assert_eq!((says.state, says.diagnostic.code()), (State::Down, 1));
-        // 6.8.1: after a detection time without a word, its discriminator is forgotten.
+        // RFC 5880 section 6.8.1: the neighbor's discriminator is forgotten after a detection time
+        // without a packet.
         assert_eq!(says.your_discriminator, 0);
         assert_eq!(says.desired_transmit_us, 1_000_000);
     }
@@ -169,7 +170,7 @@ fn section_6_8_7_how_often_and_when_not() {
     machine.settings.multiplier = 1;
     assert!((0..2000).all(|_| machine.jittered(400 * MS) <= 360 * MS));
 
-    // The neighbour wants none, or none while both are up; a poll of it is answered all the same.
+    // The neighbor requests no packets, or none while both are up; its poll is still answered.
     let quiet = Packet { required_receive_us: 0, ..says(State::Up) };
     let demands = Packet { demand: true, ..says(State::Up) };
     for silence in [quiet, demands] {
@@ -182,7 +183,7 @@ fn section_6_8_7_how_often_and_when_not() {
         machine.hear(&says(State::Up), now).unwrap();
         assert!(machine.next.is_some(), "it wants them again");
     }
-    // In demand mode new timers are still asked about.
+    // In demand mode, new timers still start a poll sequence.
     let mut machine = up(now);
     machine.hear(&demands, now + 1000 * MS).unwrap();
     machine.set(Settings { transmit_ms: 500, ..settings() }, now + 1000 * MS);
@@ -224,7 +225,7 @@ fn section_6_8_16_held_down_it_says_so_for_the_neighbours_patience() {
     machine.start(end);
     assert_eq!((machine.state, machine.remote.discriminator), (State::Down, 0));
     assert!(machine.tick(end).send.is_some());
-    // Nobody was there to be told.
+    // There is no neighbor to send AdminDown to.
     let mut machine = Machine::new(settings(), 1, 0, now);
     machine.stop(now);
     assert!(machine.is_finished());

@@ -1,4 +1,4 @@
-//! The words in which a session's machine hears and speaks.
+//! Events consumed and actions produced by the BFD session state machine.
 
 use std::time::{Duration, Instant};
 
@@ -6,28 +6,28 @@ use serde::Serialize;
 
 use crate::packet::{Diagnostic, Packet, State};
 
-/// Why a session is not up any more.
+/// Why a session is down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reason {
-    /// Nothing came for the detection time.
+    /// No packet arrived for the detection time.
     Expired,
-    /// The neighbour says that it is down.
+    /// The neighbor signaled that its session is down.
     NeighbourDown,
-    /// The neighbour was told to hold it down.
+    /// The neighbor's session is administratively down.
     NeighbourAdminDown,
-    /// So were we.
+    /// The local session is administratively down.
     Stopped,
 }
 
 impl Reason {
-    /// Whether it says anything of the way there. What a person or a plan does is no failure, and
-    /// no reason to give up routes (RFC 5882, 3.2).
+    /// Returns whether the reason indicates a failure of the path. AdminDown does not, so that
+    /// routes must not be withdrawn for it (RFC 5882 section 3.2).
     pub fn is_failure(self) -> bool {
         matches!(self, Reason::Expired | Reason::NeighbourDown)
     }
 
-    /// What packets say.
+    /// Returns the diagnostic to send in packets.
     pub fn diagnostic(self) -> Diagnostic {
         match self {
             Reason::Expired => Diagnostic::DetectionTimeExpired,
@@ -37,36 +37,36 @@ impl Reason {
     }
 }
 
-/// What whoever depends on the session is told.
+/// A change of the session, for the users of the session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Change {
-    /// Both hear each other.
+    /// The session is up.
     Up,
-    /// Not any more.
+    /// The session left Up.
     Down(Reason),
-    /// They did not, and now the neighbour says that it holds the session down on purpose: there is
-    /// nothing to wait for (RFC 5882, 3.2).
+    /// The session is not up and the neighbor now reports AdminDown: users must not wait for the
+    /// session (RFC 5882 section 3.2).
     Held,
 }
 
-/// What came of a packet, or of time that passed.
+/// Actions after a packet or a timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Output {
-    /// To be sent at once.
+    /// Packet to send at once.
     pub send: Option<Packet>,
-    /// To be told.
+    /// Change to report.
     pub change: Option<Change>,
 }
 
-/// The timers that a side announces.
+/// Timers that one side advertises.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Timers {
     pub(crate) transmit: Duration,
     pub(crate) receive: Duration,
 }
 
-/// What the neighbour said last.
+/// State of the neighbor, from its last packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Remote {
     pub(crate) state: State,
@@ -80,7 +80,7 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    /// Before a word of it (6.8.1).
+    /// Initial values, before a packet of the neighbor arrives (RFC 5880 section 6.8.1).
     pub(crate) fn unknown() -> Remote {
         Remote {
             state: State::Down,
@@ -95,7 +95,7 @@ impl Remote {
     }
 }
 
-/// What is counted of a session.
+/// Counters of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) sent: u64,

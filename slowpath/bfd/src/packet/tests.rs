@@ -1,9 +1,10 @@
-//! Packets by their bytes, and every reason for which one is not taken.
+//! Tests of the packet encoding and of every reason to discard a packet.
 
 use super::*;
 use proptest::prelude::*;
 
-/// RFC 5880, 4.1, drawn by hand: Up, poll, C bit, multiplier 3, 300 ms both ways.
+/// A packet encoded by hand from RFC 5880 section 4.1: Up, P, C, multiplier 3, 300 ms for both
+/// intervals.
 const BYTES: [u8; LENGTH] =
     [0x20, 0xe8, 3, 24, 0, 0, 0, 1, 0, 0, 0, 2, 0, 4, 0x93, 0xe0, 0, 4, 0x93, 0xe0, 0, 0, 0, 0];
 
@@ -40,14 +41,14 @@ fn each_reason_is_told_by_its_name() {
         assert_eq!(with(&[(0, version)]), Discard::Version);
     }
     assert_eq!(with(&[(3, 23)]), Discard::LengthTooSmall);
-    // 24 bytes are too few for one that says it is authenticated, 26 are not.
+    // An authenticated packet needs at least 26 bytes.
     assert_eq!(with(&[(1, 0xc4)]), Discard::LengthTooSmall);
     assert_eq!(with(&[(1, 0xc4), (3, 26)]), Discard::Authenticated);
     assert_eq!(with(&[(3, 33)]), Discard::LengthBeyondDatagram);
     assert_eq!(with(&[(2, 0)]), Discard::Multiplier);
     assert_eq!(with(&[(1, 0xc1)]), Discard::Multipoint);
     assert_eq!(with(&[(7, 0)]), Discard::MyDiscriminator);
-    // Up and Init know us; Down and AdminDown need not.
+    // Init and Up require our discriminator; Down and AdminDown do not.
     for flags in [0xc0, 0x80] {
         assert_eq!(with(&[(1, flags), (11, 0)]), Discard::NoDiscriminator);
     }

@@ -1,4 +1,4 @@
-//! Our BFD with BIRD's.
+//! Tests against BIRD.
 
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ protocol bfd {
   multihop { min tx interval 150 ms; min rx interval 100 ms; multiplier 3; };
 ";
 
-/// Waits until BIRD says of a session: its state, its interval and its patience in seconds.
+/// Waits until BIRD shows a session with this state, interval and detection time in seconds.
 fn wait(bird: &Bird, address: &str, wanted: [&str; 3]) -> routers::Result<()> {
     wait_for(&format!("{address} at BIRD: {wanted:?}"), PATIENCE, || {
         let said = bird.ask("show bfd sessions")?;
@@ -64,7 +64,7 @@ fn both_families_come_up_and_a_death_or_a_plan_is_known_as_what_it_is() -> Outco
     bird.restart(false)?;
     up(&mut ours)?;
 
-    // A session that ends by plan, and one of theirs.
+    // One session is ended here, one by BIRD.
     ours.bfd.remove(keys[0].clone());
     assert_eq!(ours.event(&keys[0])?.change, Change::Down(Reason::Stopped));
     wait_for("down at BIRD", PATIENCE, || {
@@ -72,7 +72,7 @@ fn both_families_come_up_and_a_death_or_a_plan_is_known_as_what_it_is() -> Outco
         Ok((said.lines().any(|l| l.contains("10.0.0.1") && l.contains("Down")), said))
     })?;
     bird.ask("disable bfd1")?;
-    // BIRD says no farewell: to us it died.
+    // BIRD sends no AdminDown, so that the detection time expires.
     assert_eq!(ours.event(&keys[1])?.change, Change::Down(Reason::Expired));
     Ok(())
 }
@@ -93,7 +93,7 @@ fn over_a_router() -> Outcome {
             interface: None,
             multihop: true,
         };
-        // BIRD sends with 64 hops, where others send with 255; a router took one.
+        // BIRD sends with TTL 64 instead of 255, and there is one router on the path.
         ours.bfd.set(key.clone(), Settings::default())?;
         ours.wait(&key, "packets with few hops", |told| told.discarded.contains_key("hops"))?;
         ours.bfd.set(key.clone(), Settings { minimum_ttl: 63, ..Settings::default() })?;

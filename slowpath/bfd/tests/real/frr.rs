@@ -1,4 +1,4 @@
-//! Our BFD with FRR's.
+//! Tests against FRR.
 
 use std::time::Instant;
 
@@ -28,7 +28,7 @@ fn of(frr: &Frr, address: &str) -> routers::Result<Value> {
     Ok(peers.find(|peer| peer["peer"] == address).cloned().unwrap_or_default())
 }
 
-/// Waits until FRR says these things of a session.
+/// Waits until FRR shows these values for a session.
 fn wait(frr: &Frr, address: &str, wanted: &[(&str, Value)]) -> routers::Result<()> {
     wait_for(&format!("{address} at FRR: {wanted:?}"), PATIENCE, || {
         let said = of(frr, address)?;
@@ -64,7 +64,7 @@ fn both_families_come_up_with_the_timers_of_both_ends_and_change_them_while_up()
         wait(&frr, address, &ours_there(300, 200, 4))?;
     }
 
-    // Ours change, longer and shorter; then theirs.
+    // Changes our timers, to longer and to shorter ones, then FRR's.
     let slower = Settings { transmit_ms: 700, receive_ms: 600, multiplier: 3, ..settings };
     for settings in [slower, settings, slower] {
         ours.bfd.set(four.clone(), settings)?;
@@ -97,7 +97,7 @@ fn what_a_person_holds_down_is_no_failure_at_either_end() -> Outcome {
         ("diagnostic", "neighbor signaled session down".into()),
         ("remote-diagnostic", "administratively down".into()),
     ];
-    // One session is not wanted any more, and is again.
+    // Removes a session and adds it again.
     ours.bfd.remove(four.clone());
     wait(&frr, "10.0.0.1", &held)?;
     assert_eq!(ours.event(&four)?.change, Change::Down(Reason::Stopped));
@@ -105,7 +105,7 @@ fn what_a_person_holds_down_is_no_failure_at_either_end() -> Outcome {
     ours.wait_until_up(&four)?;
     assert_eq!(ours.event(&four)?.change, Change::Up);
 
-    // Theirs is held down.
+    // The neighbor's session is administratively down.
     frr.configure(&["bfd", "peer 10.0.0.1", "shutdown"])?;
     let change = ours.event(&four)?.change;
     assert_eq!(change, Change::Down(Reason::NeighbourAdminDown));
@@ -114,7 +114,7 @@ fn what_a_person_holds_down_is_no_failure_at_either_end() -> Outcome {
     frr.configure(&["bfd", "peer 10.0.0.1", "no shutdown"])?;
     ours.wait_until_up(&four)?;
 
-    // All of ours end as planned.
+    // Planned shutdown of all sessions.
     ours.stop();
     for address in ["10.0.0.1", "fd00::1"] {
         wait(&frr, address, &held)?;
@@ -133,7 +133,7 @@ fn a_neighbour_that_dies_and_a_cable_that_is_cut_are_known_in_the_detection_time
         for key in [&four, &six] {
             ours.wait_until_up(key)?;
             assert_eq!(ours.event(key)?.change, Change::Up);
-            // The neighbour's last word on its timers: 1 s while it was not up itself.
+            // The neighbor advertises 1 s until it is up.
             told.push(ours.wait(key, "timers", |told| told.receive_us < 1_000_000)?);
         }
         Ok(told)
@@ -154,7 +154,7 @@ fn a_neighbour_that_dies_and_a_cable_that_is_cut_are_known_in_the_detection_time
     let told = ours.told(&four);
     assert_eq!((told.downs, told.diagnostic), (2, Diagnostic::DetectionTimeExpired));
 
-    // And back again, by themselves. An IPv6 address went with the link.
+    // Sessions recover by themselves. The link lost its IPv6 address when it went down.
     there.ip(&["link set dev there up", "address replace fd00::2/64 dev there"])?;
     up(&mut ours)?;
     Ok(())
@@ -182,7 +182,7 @@ fn over_a_router_with_as_many_hops_as_allowed() -> Outcome {
     ours.bfd.set(six.clone(), strict)?;
     ours.wait_until_up(&four)?;
     wait(&frr, "10.0.1.1", &[("status", "up".into()), ("multihop", true.into())])?;
-    // One router is one hop too many.
+    // The packets pass one router more than allowed.
     let told = ours.wait(&six, "packets over a hop", |told| told.discarded.contains_key("hops"))?;
     assert_eq!((told.state, told.received), (State::Down, 0));
     ours.bfd.set(six.clone(), Settings::default())?;

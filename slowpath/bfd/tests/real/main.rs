@@ -1,4 +1,4 @@
-//! Our BFD on real networks, with real neighbours.
+//! Tests of BFD against FRR and BIRD in network namespaces.
 
 mod bird;
 mod frr;

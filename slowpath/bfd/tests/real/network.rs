@@ -1,4 +1,4 @@
-//! Our BFD in a namespace, on a thread of its own, and what tests ask of it.
+//! The BFD driver under test, which runs on a thread of its own in a network namespace.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use tokio::sync::{mpsc, oneshot};
 
 pub type Outcome = Result<(), Box<dyn Error>>;
 
-/// Our side.
+/// The driver under test.
 pub struct Ours {
     pub bfd: Bfd,
     events: mpsc::UnboundedReceiver<Event>,
-    /// Those that nobody has asked for yet.
+    /// Received events that no test has consumed yet.
     kept: Vec<Event>,
     kill: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<routers::Result<()>>>,
@@ -28,7 +28,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 impl Ours {
-    /// Starts it in a namespace.
+    /// Starts a driver in a namespace.
     pub fn start(ns: &Netns, seed: u64) -> Result<Ours, Box<dyn Error>> {
         let (send, events) = mpsc::unbounded_channel();
         let (kill, killed) = oneshot::channel::<()>();
@@ -52,13 +52,13 @@ impl Ours {
         Ok(Ours { bfd, events, kept: Vec::new(), kill: Some(kill), thread: Some(thread) })
     }
 
-    /// Ends it as a SIGKILL would: sockets closed, no word said.
+    /// Ends the driver like SIGKILL: sockets are closed, no packet is sent.
     pub fn kill(mut self) {
         drop(self.kill.take());
         self.join();
     }
 
-    /// Ends it as planned, and waits for that.
+    /// Stops the driver and waits until it has ended.
     pub fn stop(mut self) {
         self.bfd.stop();
         self.join();
@@ -78,7 +78,7 @@ impl Ours {
         self.report().sessions.into_iter().find(|told| told.key == *key).expect("it is there")
     }
 
-    /// Waits until a session is so.
+    /// Waits until the status of a session satisfies `so`.
     pub fn wait(&self, key: &Key, what: &str, so: impl Fn(&Told) -> bool) -> routers::Result<Told> {
         wait_for(&format!("{key}: {what}"), PATIENCE, || {
             let told = self.told(key);
@@ -87,14 +87,14 @@ impl Ours {
         Ok(self.told(key))
     }
 
-    /// Waits until a session is up, and its timers are what they were asked to be at both ends.
+    /// Waits until a session is up at both ends and timers were exchanged.
     pub fn wait_until_up(&self, key: &Key) -> routers::Result<Told> {
         self.wait(key, "up", |told| {
             told.state == State::Up && told.remote_state == State::Up && told.detection_us > 0
         })
     }
 
-    /// The next event of a session.
+    /// Returns the next event of a session.
     pub fn event(&mut self, key: &Key) -> routers::Result<Event> {
         let mut found = None;
         wait_for(&format!("an event of {key}"), PATIENCE, || {
@@ -105,14 +105,14 @@ impl Ours {
         Ok(self.kept.remove(found.expect("waited for")))
     }
 
-    /// What happened so far, of all sessions.
+    /// Returns all events so far.
     pub fn events(&mut self) -> Vec<Event> {
         self.kept.extend(std::iter::from_fn(|| self.events.try_recv().ok()));
         std::mem::take(&mut self.kept)
     }
 
-    /// Asserts that each session's next event is that nothing came for the detection time, and that
-    /// it came when it should: a last packet came at most an interval before `cut`.
+    /// Asserts that the next event of each session is an expired detection time, and that it is on
+    /// time: the last packet arrived at most one interval before `cut`.
     #[track_caller]
     pub fn expires_each(&mut self, keys: &[&Key], before: &[Told], cut: Instant) {
         for (key, before) in keys.iter().zip(before) {
@@ -132,13 +132,14 @@ impl Drop for Ours {
     fn drop(&mut self) {
         drop(self.kill.take());
         if let Some(thread) = self.thread.take() {
-            // A panic in it was printed where it happened.
+            // The panic was already printed.
             let _ = thread.join();
         }
     }
 }
 
-/// Us and a neighbour on one network: 10.0.0.1 and fd00::1 on `here`, .2 and ::2 on `there`.
+/// Creates two connected namespaces: 10.0.0.1 and fd00::1 on `here` in the first, 10.0.0.2 and
+/// fd00::2 on `there` in the second.
 pub fn neighbours() -> routers::Result<(Arc<Netns>, Arc<Netns>)> {
     let (ours, theirs) = (namespace("ours")?, namespace("theirs")?);
     cable(
@@ -148,7 +149,7 @@ pub fn neighbours() -> routers::Result<(Arc<Netns>, Arc<Netns>)> {
     Ok((ours, theirs))
 }
 
-/// Sessions with the neighbour of [`neighbours`].
+/// Returns the keys of sessions with the neighbor of [`neighbours`].
 pub fn single_hop_keys() -> [Key; 2] {
     let address = |text: &str| text.parse().expect("an address");
     let four = Key { peer: address("10.0.0.2"), local: None, interface: None, multihop: false };

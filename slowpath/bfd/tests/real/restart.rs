@@ -1,5 +1,5 @@
-//! What a neighbour does with our routes when our control process dies and comes back, BFD and all:
-//! which of its settings keep them. The BGP of our side is GoBGP's; BFD is ours.
+//! Which BFD settings of a neighbor keep our routes when the control process is killed and
+//! restarted. BGP on our side is GoBGP; BFD is the driver under test.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,12 +26,12 @@ const GOBGP: &str = "\
       enabled = true
 ";
 
-/// What FRR is told beside `neighbor 10.0.0.1 bfd`.
+/// FRR configuration in addition to `neighbor 10.0.0.1 bfd`.
 const CHECK: &str = " neighbor 10.0.0.1 bfd check-control-plane-failure\n";
 
 const ROUTE: &str = "192.0.2.1/32";
 
-/// The neighbour.
+/// The neighbor's routing daemon.
 enum Theirs {
     Frr(Frr),
     Bird(Bird),
@@ -65,8 +65,8 @@ impl Theirs {
         })
     }
 
-    /// Whether the first exchange of routes is over, on both sides. BIRD's BFD has its source
-    /// address from the start.
+    /// Returns whether the initial exchange of routes is complete in both directions. With BIRD
+    /// this always holds, because its BFD session has its source address from the start.
     fn exchanged(&self) -> routers::Result<(bool, String)> {
         match self {
             Theirs::Frr(frr) => frr.exchanged("10.0.0.1"),
@@ -94,18 +94,18 @@ fn announce(gobgp: &Gobgp) -> routers::Result<()> {
     gobgp.ask(&["global", "rib", "add", ROUTE]).map(drop)
 }
 
-/// How our side goes.
+/// How our side fails.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum How {
-    /// The process is killed and started again. The kernel closes its connections.
+    /// The process is killed and restarted. The kernel closes its connections.
     Killed,
-    /// BFD is held down by plan, and then the process is killed and started again.
+    /// BFD sends AdminDown, then the process is killed and restarted.
     HeldDownFirst,
-    /// The machine is gone: nothing comes from it any more, not even the end of a connection.
+    /// The machine fails: no packets are sent any more, not even the end of a connection.
     Gone,
 }
 
-/// Looks whether the route is there, again and again.
+/// Polls whether the neighbor has the route.
 struct Watch<'a> {
     theirs: &'a Theirs,
     begun: Instant,
@@ -120,13 +120,13 @@ impl Watch<'_> {
         Ok(())
     }
 
-    /// Looks until it is so.
+    /// Polls until `so` returns true.
     fn until(&mut self, what: &str, so: impl Fn() -> routers::Result<(bool, String)>) -> Outcome {
         wait_for(what, PATIENCE, || {
             self.look()?;
             so()
         })?;
-        // What was told of a session is done with routes a little later.
+        // Reactions to the change may follow a little later.
         for _ in 0..20 {
             self.look()?;
         }
@@ -134,7 +134,7 @@ impl Watch<'_> {
     }
 }
 
-/// Whether the route stays at the neighbour all the time.
+/// Returns whether the neighbor keeps the route throughout.
 fn keeps(
     begin: impl Fn(&Arc<Netns>) -> routers::Result<Theirs>,
     how: How,
@@ -145,8 +145,9 @@ fn keeps(
     announce(&gobgp)?;
     wait_for("the route", PATIENCE, || Ok((theirs.has_route()?, String::new())))?;
     wait_for("all routes exchanged", PATIENCE, || theirs.exchanged())?;
-    // Not before: where BFD comes up while BGP does, FRR 8.4 may end the new BGP session with
-    // Cease/BFD Down (RFC 9384) a moment after it has our routes, and then has none to keep.
+    // BFD starts only now: if BFD comes up at the same time as BGP, FRR 8.4 may end the new BGP
+    // session with Cease/BFD Down (RFC 9384) just after it received our routes, and then has no
+    // routes to keep.
     let [key, _] = single_hop_keys();
     let ours = Ours::start(&here, 7)?;
     ours.bfd.set(key.clone(), Settings::default())?;
@@ -190,7 +191,7 @@ fn keeps(
 
 #[test]
 fn frr_keeps_routes_of_a_killed_process_and_gives_up_those_of_a_machine_that_is_gone() -> Outcome {
-    // `neighbor 10.0.0.1 bfd` alone takes a farewell for a failure.
+    // With `neighbor 10.0.0.1 bfd` alone, FRR treats AdminDown as a failure.
     for (more, held_down_first) in [("", false), (CHECK, true)] {
         assert!(keeps(|ns| Theirs::frr(ns, more), How::Killed)?, "{more}");
         assert!(!keeps(|ns| Theirs::frr(ns, more), How::Gone)?, "{more}");

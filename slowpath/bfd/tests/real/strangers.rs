@@ -1,4 +1,4 @@
-//! What comes from nobody's neighbour, and what ours look like to somebody who only listens.
+//! Tests of packets from unconfigured senders, and of sent packets as seen by a passive listener.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, UdpSocket};
@@ -10,7 +10,7 @@ use socket2::SockRef;
 
 use crate::network::{Ours, Outcome, neighbours, single_hop_keys};
 
-/// Sends from there to us with so many hops.
+/// Sends a datagram from the neighbor's namespace with a given TTL.
 fn send_from(there: &Netns, from: &str, to: &str, ttl: u32, bytes: Vec<u8>) -> Outcome {
     let (from, to): (SocketAddr, SocketAddr) = (from.parse()?, to.parse()?);
     there.run(move || -> std::io::Result<()> {
@@ -24,7 +24,7 @@ fn send_from(there: &Netns, from: &str, to: &str, ttl: u32, bytes: Vec<u8>) -> O
     Ok(())
 }
 
-/// From the neighbour's own address.
+/// Sends a datagram from the neighbor's address.
 fn send(there: &Netns, to: &str, ttl: u32, bytes: Vec<u8>) -> Outcome {
     let from = if to.starts_with('[') { "[fd00::2]:0" } else { "10.0.0.2:0" };
     send_from(there, from, to, ttl, bytes)
@@ -35,7 +35,7 @@ fn what_is_not_taken_is_counted_by_its_reason_and_disturbs_nobody() -> Outcome {
     let (here, there) = neighbours()?;
     let ours = Ours::start(&here, 11)?;
     let [four, six] = single_hop_keys();
-    // The session over several hops with the same neighbour has discriminators of its own.
+    // The multihop session with the same neighbor has a discriminator of its own.
     let far = Key { multihop: true, local: Some("10.0.0.1".parse()?), ..four.clone() };
     for key in [&four, &six, &far] {
         ours.bfd.set(key.clone(), Settings { passive: true, ..Settings::default() })?;
@@ -73,7 +73,8 @@ fn what_is_not_taken_is_counted_by_its_reason_and_disturbs_nobody() -> Outcome {
         ("my-discriminator", near4, 255, with(7, 0)),
         ("no-discriminator", near4, 255, named(State::Up, 0)),
         ("unknown-discriminator", near4, 255, named(State::Up, name ^ 1)),
-        // Another way than the session's: its hops are counted otherwise.
+        // Single-hop discriminator on the multihop port: the TTL rules differ, so it does not
+        // match.
         ("unknown-discriminator", far4, 255, named(State::Up, name)),
         ("authenticated", near4, 255, authenticated),
     ];
@@ -93,7 +94,7 @@ fn what_is_not_taken_is_counted_by_its_reason_and_disturbs_nobody() -> Outcome {
         assert_eq!((told.state, told.received, told.sent), (State::Down, 0, 0), "{told:?}");
         assert_eq!(told.discarded.get("hops").copied(), told.key.multihop.then_some(1));
     }
-    // The very same packet of a neighbour is taken.
+    // The same packet from the neighbor is accepted.
     send(&there, near4, 255, whole)?;
     ours.wait(&four, "a word", |told| told.received == 1 && told.state == State::Init)?;
     Ok(())

@@ -1,4 +1,4 @@
-//! What a peer has in the end is what it should have, whatever changed on the way.
+//! Tests that a peer ends up with the desired routes, whatever changes in between.
 
 use std::collections::BTreeSet;
 
@@ -24,10 +24,10 @@ fn advertiser() -> Advertiser {
     Advertiser::new(speaking(), &Family::ALL, true)
 }
 
-/// Next hop, communities, large ones.
+/// Next hop, communities and large communities of a received route.
 type Said = (Option<IpAddr>, Vec<u32>, Vec<[u32; 3]>);
 
-/// A peer that installs what it is told.
+/// A peer that installs what it receives.
 #[derive(Default)]
 struct Router {
     routes: BTreeMap<IpNet, Said>,
@@ -76,7 +76,7 @@ impl Router {
         assert_ne!(kind, Kind::Open);
     }
 
-    /// All that is to be said.
+    /// Receives all pending messages and returns their number.
     fn hear_all(&mut self, advertiser: &mut Advertiser) -> usize {
         let mut count = 0;
         while let Some(message) = advertiser.next_message() {
@@ -111,11 +111,11 @@ fn routes_of_equal_attributes_share_messages() {
     advertiser.desire(&routes, true, false);
     let count = router.hear_all(&mut advertiser);
     router.has(&routes);
-    // 50,000 octets of prefixes, 170,000 octets, and two End-of-RIB.
+    // 50,000 octets and 170,000 octets of prefixes, and two End-of-RIB markers.
     assert_eq!(count, 13 + 43 + 2);
     assert!(advertiser.is_done());
     assert_eq!(advertiser.advertised(Family::Ipv4Unicast), 10_000);
-    // The same again says nothing.
+    // An equal table sends nothing.
     advertiser.desire(&Arc::new(Table::clone(&routes)), true, false);
     assert_eq!(router.hear_all(&mut advertiser), 0);
 }
@@ -180,7 +180,7 @@ fn a_refresh_says_one_family_again_between_its_marks() {
         Heard::Mark(RefreshKind::End),
     ];
     assert_eq!(router.heard, expected);
-    // Without RFC 7313 the routes alone.
+    // Without RFC 7313 only the routes are sent.
     let mut advertiser = Advertiser::new(speaking(), &Family::ALL, false);
     let mut router = Router::new();
     advertiser.desire(&routes, true, false);
@@ -204,7 +204,7 @@ fn no_begin_comes_between_begin_and_end() {
         router.hear(&advertiser.next_message().unwrap());
     }
     advertiser.refresh(Family::Ipv6Unicast);
-    // A change in the middle is part of it.
+    // A change during a refresh becomes part of it.
     let routes = table(2_900, 2);
     advertiser.desire(&routes, true, false);
     router.hear_all(&mut advertiser);
@@ -232,7 +232,7 @@ fn all_that_is_about_to_go_says_so() {
     assert_eq!(update.path.local_pref, Some(0));
     assert_eq!(update.path.communities, [7, 0xfffe_0001, GRACEFUL_SHUTDOWN]);
     router.hear_all(&mut advertiser);
-    // And takes it back.
+    // Graceful shutdown can be turned off again.
     advertiser.desire(&routes, true, false);
     router.hear_all(&mut advertiser);
     router.has(&routes);
@@ -246,18 +246,18 @@ fn what_a_session_has_no_words_for_is_counted_and_withdrawn() {
     let good = one("10.0.0.1/32", Attributes::new(v4));
     advertiser.desire(&good, false, false);
     router.hear_all(&mut advertiser);
-    // Without RFC 8950 an IPv6 next hop can't be said.
+    // Without RFC 8950 an IPv6 next hop cannot be sent.
     let bad = one("10.0.0.1/32", Attributes::new(v6));
     advertiser.desire(&bad, false, false);
     router.hear_all(&mut advertiser);
     assert_eq!((advertiser.unsendable(), router.routes.len()), (1, 0));
     advertiser.desire(&one("2001:db8::/48", Attributes::new(v4)), false, false);
     assert_eq!((advertiser.unsendable(), router.hear_all(&mut advertiser)), (1, 0));
-    // Nor is the peer told to send to itself (RFC 4271 section 5.1.3).
+    // The peer itself must not be the next hop (RFC 4271 section 5.1.3).
     let peer = IpAddr::from([192, 0, 2, 2]);
     advertiser.desire(&one("10.0.0.1/32", Attributes::new(peer)), false, false);
     assert_eq!((advertiser.unsendable(), router.hear_all(&mut advertiser)), (1, 0));
-    // More communities than a message holds: what the peer had is withdrawn.
+    // With more communities than fit in a message, the previous route is withdrawn.
     advertiser.desire(&good, false, false);
     router.hear_all(&mut advertiser);
     let mut long = Attributes::new(v4);

@@ -1,5 +1,5 @@
-//! Two connections with one peer, and which of them stays (RFC 4271 section 6.8, RFC 6286 section
-//! 2.3, RFC 4724 section 5).
+//! Connection collisions: which of two connections with a peer stays (RFC 4271 section 6.8, RFC
+//! 6286 section 2.3, RFC 4724 section 5).
 
 use std::time::{Duration, Instant};
 
@@ -8,12 +8,13 @@ use crate::session::{ConnectionId, Direction, Down, Session, Stage};
 use crate::wire::Notification;
 use crate::wire::notification::cease;
 
-/// A connection that began within this time of another's being established was under way at the
-/// same time, and says nothing of the other's life.
+/// A connection that began within this time after another became established was opened at the same
+/// time as the other, and is no sign that the peer restarted.
 const AT_THE_SAME_TIME: Duration = Duration::from_secs(5);
 
 impl Peer {
-    /// The peer connects: what it began before and didn't finish, it has given up.
+    /// Closes inbound connections that are not established: with a new connection the peer has
+    /// given them up.
     pub(super) fn supersede(&mut self, now: Instant) {
         let unfinished = |session: &Session| {
             session.direction == Direction::Inbound && session.stage() != Stage::Established
@@ -23,7 +24,8 @@ impl Peer {
         }
     }
 
-    /// It is known who is at the other end of `id`: one connection of two stays.
+    /// Handles the peer's OPEN on `id`: resolves a collision, then confirms the connection if it
+    /// stays.
     pub(super) fn opened(&mut self, now: Instant, id: ConnectionId) {
         let known = |session: &Session| session.stage() != Stage::OpenSent && session.id != id;
         if let Some(other) = self.sessions.iter().position(known) {
@@ -31,7 +33,8 @@ impl Peer {
                 return;
             };
             if self.has_come_back(this, other) {
-                // The peer has lost the old one; to say so on it would end its waiting for us.
+                // The peer has lost the old session; a NOTIFICATION on it would end graceful
+                // restart.
                 let old = self.sessions.remove(other);
                 self.end(now, old, Down::Lost("the peer came back on another connection"));
             } else {
@@ -44,7 +47,7 @@ impl Peer {
         }
     }
 
-    /// All but `id` end.
+    /// Closes all connections but `id`.
     pub(super) fn leave_only(&mut self, now: Instant, id: ConnectionId) {
         while let Some(at) = self.sessions.iter().position(|session| session.id != id) {
             self.lose(now, at);
@@ -56,7 +59,8 @@ impl Peer {
         self.end(now, session, Notification::cease(cease::COLLISION).into());
     }
 
-    /// A peer of graceful restart that connects while the session stands has restarted.
+    /// Returns whether the peer restarted: with graceful restart, it connects while a session is
+    /// established.
     fn has_come_back(&self, this: usize, other: usize) -> bool {
         let (this, other) = (&self.sessions[this], &self.sessions[other]);
         let graceful = other.negotiated().is_some_and(|both| both.graceful_restart.is_some());
@@ -66,8 +70,9 @@ impl Peer {
             && this.began >= other.since + AT_THE_SAME_TIME
     }
 
-    /// Whether `this` stays rather than `other`. An established one always does; else the one that
-    /// the speaker of the higher identifier began, or of the higher number if those are equal.
+    /// Returns whether `this` stays rather than `other`. An established one always stays; otherwise
+    /// the one that the speaker with the higher identifier opened, or, if these are equal, with the
+    /// higher AS number.
     fn stays(&self, this: usize, other: usize) -> bool {
         let (this, other) = (&self.sessions[this], &self.sessions[other]);
         let Some(theirs) = this.negotiated() else { return false };

@@ -1,5 +1,5 @@
-//! Whatever a peer says once it has said who it is, these things hold. The harness of the unit
-//! tests and of `tests/fuzz/fuzz_targets/bgp_peer.rs`.
+//! Harness that checks invariants of the peer state machine on arbitrary input, for the unit tests
+//! and `tests/fuzz/fuzz_targets/bgp_peer.rs`.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use crate::session::Direction;
 use crate::session::negotiate::{Without, our_open};
 use crate::wire::{Framer, frame};
 
-/// Octets in pieces, the first octet of each says how long it is and the second how much time
-/// passes before it: the machine sends whole messages only, nothing after it closed a connection,
-/// and always knows when to look again. The first octet of all decides whether the peer is
-/// established before.
+/// Feeds octets to the state machine in pieces. The first octet decides whether the session is
+/// established first; then each piece begins with its length and an octet for the time that passes
+/// before it. Checks that the machine sends only complete messages, sends nothing on a closed
+/// connection, and always has a deadline in the future or none.
 pub fn harness(octets: &[u8]) {
     let mut now = Instant::now();
     let mut world = World { peer: Peer::new(settings(1, 2), now), open: None, last: 0 };
@@ -53,14 +53,14 @@ fn settings(own: u8, other: u8) -> Settings {
 
 struct World {
     peer: Peer,
-    /// Name of the connection that is open.
+    /// ID of the open connection.
     open: Option<ConnectionId>,
-    /// The last name that one had.
+    /// The last ID that was used.
     last: ConnectionId,
 }
 
 impl World {
-    /// The peer connects, where it isn't connected.
+    /// Connects the peer unless it is connected.
     fn connect(&mut self, now: Instant) {
         if self.open.is_none() {
             self.last += 1;

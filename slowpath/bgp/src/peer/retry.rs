@@ -1,15 +1,15 @@
-//! When to connect: at once, then ever later while attempts fail, and after rests between sessions
-//! that fail.
+//! When to connect: at once, then with exponential backoff while attempts fail, and with a separate
+//! backoff while sessions fail.
 
 use std::time::{Duration, Instant};
 
 use super::{Output, Peer};
 
-/// The longest rest after failures.
+/// Maximum pause after a failed session.
 const LONGEST_REST: Duration = Duration::from_secs(60);
 
 impl Peer {
-    /// Begins to connect where nothing is.
+    /// Connects unless there is a connection, an attempt or a retry timer.
     pub(super) fn begin_if_idle(&mut self, now: Instant) {
         let idle = self.sessions.is_empty() && !self.attempt && self.retry.is_none();
         if self.wanted && idle {
@@ -17,8 +17,8 @@ impl Peer {
         }
     }
 
-    /// Begins an attempt. The next is due after 1 s, 2 s, 4 s ... up to the connect retry time: a
-    /// router that has just restarted is not waited for that long.
+    /// Starts an attempt. The next one is due after 1 s, 2 s, 4 s and so on, up to the connect
+    /// retry time, so that a router that has just restarted is reached soon.
     pub(super) fn connect(&mut self, now: Instant) {
         if !self.settings.passive && !self.is_held() {
             self.attempt = true;
@@ -30,7 +30,7 @@ impl Peer {
         }
     }
 
-    /// After a failure: on at once for the first time, then ever later.
+    /// Waits after a failed session: not at all the first time, then 1 s, 2 s, 4 s and so on.
     pub(super) fn rest(&mut self, now: Instant) {
         if std::mem::take(&mut self.attempt) {
             self.outputs.push(Output::Abandon);

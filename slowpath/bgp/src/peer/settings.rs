@@ -1,86 +1,89 @@
-//! What is configured for a peer. The machine reads it and never changes it; whoever changes it
-//! makes a new [`super::Peer`].
+//! Settings of a peer. A new configuration requires a new [`super::Peer`]; the state machine itself
+//! only ever sets [`GracefulRestart::forwarding`].
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use crate::wire::Family;
 
-/// Settings of one peer. Checked where they are read: see [`Settings::check`].
+/// Settings of one peer. [`Settings::check`] validates them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// Our number.
+    /// Local AS number.
     pub local_asn: u32,
-    /// The peer's number; 0 takes any.
+    /// AS number of the peer; 0 accepts any.
     pub peer_asn: u32,
-    /// Our BGP identifier.
+    /// Local BGP identifier.
     pub identifier: Ipv4Addr,
-    /// Where the peer is.
+    /// Address and port of the peer.
     pub peer: SocketAddr,
-    /// What the speaker does with sockets; nothing here looks at it.
+    /// Socket options, used by the speaker only.
     pub transport: Transport,
-    /// Never connect, only be connected to.
+    /// Never connect, only accept connections (PassiveTcpEstablishment of RFC 4271).
     pub passive: bool,
-    /// From one attempt to connect to the next, at most: the first follow after 1 s, 2 s, 4 s ...
+    /// Maximum time between two attempts to connect, at least 1 s. The first attempts follow after
+    /// 1 s, 2 s, 4 s and so on.
     pub connect_retry: Duration,
-    /// How long silence is taken for life: 3 s to 65,535 s, or 0 for ever.
+    /// Hold time to propose: 3 s to 65,535 s, or 0 for no hold timer.
     pub hold: Duration,
-    /// From one keepalive to the next at most; a third of the hold time that was agreed on at most.
+    /// Maximum time between two keepalives; a third of the negotiated hold time applies if it is
+    /// shorter.
     pub keepalive: Duration,
-    /// What is spoken.
+    /// Address families to negotiate.
     pub families: Vec<Family>,
-    /// Whether IPv4 prefixes may have IPv6 next hops (RFC 8950).
+    /// Negotiate IPv6 next hops for IPv4 prefixes (RFC 8950).
     pub extended_next_hop: bool,
-    /// Whether routes outlive a restart.
+    /// Graceful restart to negotiate (RFC 4724); `None` for none.
     pub graceful_restart: Option<GracefulRestart>,
-    /// Wait for BFD before connecting, once it was down.
+    /// After a BFD failure, do not connect until BFD is up again.
     pub strict_bfd: bool,
 }
 
-/// How graceful restart is offered.
+/// Graceful restart capability to advertise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GracefulRestart {
-    /// How long the peer keeps our routes while we are away: up to 4,095 s.
+    /// Restart Time: how long the peer keeps the routes while this speaker is away, 0 s to 4,095 s.
     pub time: Duration,
-    /// How much longer than that it keeps them as a last resort (RFC 9494): up to 2^24 - 1 s.
+    /// How much longer the peer keeps them as a last resort (RFC 9494), up to 2^24 - 1 s.
     pub long_lived: Option<Duration>,
-    /// We come back from a restart, with tables that lived on. Told to peers until each has all.
+    /// This process comes back from a restart and its routes survived (R bit). Sent to each peer
+    /// until it has all routes.
     pub restarted: bool,
-    /// The data plane went on forwarding while this process was away; else a peer forgets at once
-    /// what it has of us. Told until each has all: from then on it is so.
+    /// The data plane kept forwarding while this process was away (F bit); otherwise a peer drops
+    /// the routes at once. Set to true once the peer has all routes.
     pub forwarding: bool,
 }
 
-/// What the speaker does with sockets.
+/// Socket options of a peer.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Transport {
-    /// From which address to connect.
+    /// Local address to connect from; `None` leaves the choice to the kernel.
     pub local: Option<IpAddr>,
-    /// The key of TCP-MD5 (RFC 2385).
+    /// TCP-MD5 key (RFC 2385).
     pub md5: Option<String>,
-    /// Keys of TCP-AO (RFC 5925), not together with `md5`. Connections are opened with the first;
-    /// segments are accepted with any of them.
+    /// TCP-AO keys (RFC 5925); mutually exclusive with `md5`. Connections are opened with the first
+    /// key; segments are accepted with any of them.
     pub tcp_ao: Vec<AoKey>,
-    /// Hops to an external peer; 1 is a neighbour.
+    /// Maximum number of hops to an external peer; `None` and 1 mean directly connected.
     pub hops: Option<u8>,
-    /// Take only what comes from `hops` away at most (RFC 5082).
+    /// Accept only packets that took at most `hops` hops (GTSM, RFC 5082).
     pub ttl_security: bool,
 }
 
-/// A master key tuple of TCP-AO (RFC 5925 section 3.1).
+/// Master key tuple of TCP-AO (RFC 5925 section 3.1).
 #[derive(Clone, PartialEq, Eq)]
 pub struct AoKey {
-    /// KeyID of segments to the peer.
+    /// KeyID of segments sent to the peer.
     pub send_id: u8,
-    /// KeyID of segments from the peer.
+    /// KeyID of segments received from the peer.
     pub receive_id: u8,
-    /// Both of its algorithms: key derivation and message authentication (RFC 5926).
+    /// Algorithms for key derivation and message authentication (RFC 5926).
     pub algorithm: AoAlgorithm,
-    /// The master key, up to 80 bytes.
+    /// Master key, at most 80 bytes.
     pub secret: String,
 }
 
-/// The algorithms of RFC 5926, each with a code of 96 bits.
+/// TCP-AO algorithms of RFC 5926; both use a 96-bit MAC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AoAlgorithm {
     /// HMAC-SHA-1-96.
@@ -90,7 +93,7 @@ pub enum AoAlgorithm {
 }
 
 impl std::fmt::Debug for AoKey {
-    /// Leaves the secret out.
+    /// Omits the secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("AoKey")
             .field("send_id", &self.send_id)
@@ -101,7 +104,7 @@ impl std::fmt::Debug for AoKey {
 }
 
 impl std::fmt::Debug for Transport {
-    /// Leaves the key out.
+    /// Masks the TCP-MD5 key.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Transport")
             .field("local", &self.local)
@@ -113,37 +116,38 @@ impl std::fmt::Debug for Transport {
     }
 }
 
-/// What is wrong with settings.
+/// Validation errors of [`Settings`].
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SettingsError {
-    /// RFC 7607.
+    /// AS number 0 is reserved (RFC 7607).
     #[error("local ASN 0 is no autonomous system: give one from 1 to 4294967295")]
     LocalAsn,
-    /// RFC 6286.
+    /// The BGP identifier must not be 0 (RFC 6286).
     #[error("router id 0.0.0.0 identifies nobody: give any other, unique among your routers")]
     Identifier,
-    /// RFC 4271 section 4.2.
+    /// RFC 4271 section 4.2 excludes hold times of 1 s and 2 s; the field has 16 bits.
     #[error("hold time {0:?} is neither 0 nor from 3 s to 65535 s")]
     Hold(Duration),
-    /// A third of the hold time at most is useful; above it the session can't live.
+    /// The keepalive time must be greater than 0 and at most the hold time.
     #[error("keepalive time {0:?} is longer than the hold time {1:?}: make it a third of it")]
     Keepalive(Duration, Duration),
-    /// Zero would try without end.
+    /// A time of less than 1 s would connect without pause.
     #[error("connect retry time 0 would never rest: give at least 1 s")]
     ConnectRetry,
-    /// 12 bits.
+    /// The Restart Time field has 12 bits.
     #[error("restart time {0:?} is longer than 4095 s, the most that an OPEN can say")]
     RestartTime(Duration),
-    /// 24 bits.
+    /// The long-lived stale time field has 24 bits.
     #[error("long-lived time {0:?} is longer than 16777215 s, the most that an OPEN can say")]
     LongLived(Duration),
-    /// There would be nothing to say.
+    /// Without a family there is nothing to advertise.
     #[error("no family: name at least one of ipv4-unicast and ipv6-unicast")]
     Families,
 }
 
 impl Settings {
-    /// With the usual times, both families and nothing else.
+    /// Creates settings with common defaults: connect retry 120 s, hold time 90 s, keepalive 30 s,
+    /// both families.
     pub fn new(local_asn: u32, identifier: Ipv4Addr, peer: SocketAddr, peer_asn: u32) -> Settings {
         Settings {
             local_asn,
@@ -162,7 +166,7 @@ impl Settings {
         }
     }
 
-    /// What is wrong, first things first.
+    /// Returns the first invalid setting.
     pub fn check(&self) -> Result<(), SettingsError> {
         let seconds = self.hold.as_secs();
         if self.local_asn == 0 {
@@ -192,7 +196,7 @@ impl Settings {
         }
     }
 
-    /// Whether a peer of this number is of our own autonomous system.
+    /// Returns whether a peer with this AS number is internal (iBGP).
     pub fn is_internal(&self, peer_asn: u32) -> bool {
         self.local_asn == peer_asn
     }

@@ -1,4 +1,4 @@
-//! The machine of a peer: its timers, its refusals, collisions, ends and new beginnings.
+//! Tests of the peer state machine.
 
 mod alone;
 pub(crate) mod pipe;
@@ -12,7 +12,7 @@ use std::net::Ipv4Addr;
 pub(crate) const A: &str = "192.0.2.1:179";
 pub(crate) const B: &str = "192.0.2.2:179";
 
-/// Settings of the one with `octet` as the last one of its address, towards the other.
+/// Returns the settings of 192.0.2.`octet` for its peer 192.0.2.`other`.
 pub(crate) fn settings(octet: u8, other: u8, asn: u32, other_asn: u32) -> Settings {
     let peer = SocketAddr::from(([192, 0, 2, other], 179));
     let mut settings = Settings::new(asn, Ipv4Addr::new(192, 0, 2, octet), peer, other_asn);
@@ -29,7 +29,7 @@ pub(crate) fn graceful(restarted: bool) -> GracefulRestart {
     }
 }
 
-/// `count` prefixes of each family, with attributes that differ by `salt`.
+/// Returns `count` prefixes of each family, with attributes that depend on `salt`.
 pub(crate) fn table(count: u32, salt: u32) -> Arc<Table> {
     let mut v4 = Attributes::new("198.51.100.1".parse().unwrap());
     v4.communities = vec![salt, 0xfffe_0001];

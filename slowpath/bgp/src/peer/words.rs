@@ -1,4 +1,4 @@
-//! What goes in and out of the machine.
+//! Events consumed and actions produced by the peer state machine.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,81 +11,85 @@ use crate::session::{ConnectionId, Direction, Down, Session};
 use crate::wire::Notification;
 use crate::wire::notification::cease;
 
-/// What happened.
+/// An event.
 #[derive(Clone, Debug)]
 pub enum Input<'a> {
     /// Time passed.
     Tick,
-    /// The operator wants the session.
+    /// Administrative start (ManualStart of RFC 4271).
     Start,
-    /// The operator doesn't.
+    /// Administrative stop (ManualStop of RFC 4271).
     Stop(Stop),
-    /// A connection is there; whoever has its socket names it.
+    /// A connection was opened; the caller chooses its ID.
     Connected {
-        /// Its name.
+        /// ID of the connection.
         connection: ConnectionId,
-        /// Who began it.
+        /// Which side opened it.
         direction: Direction,
-        /// Our end.
+        /// Local address and port.
         local: SocketAddr,
-        /// The peer's.
+        /// Remote address and port.
         remote: SocketAddr,
     },
     /// The attempt of the last [`Output::Connect`] failed.
     ConnectFailed,
-    /// Octets came.
+    /// Octets were received.
     Bytes(ConnectionId, &'a [u8]),
-    /// All that was to be sent on it is with the kernel.
+    /// All octets queued on the connection are in the kernel's send buffer.
     Written(ConnectionId),
-    /// It is closed, and not by us.
+    /// The connection was closed by the peer or by an error.
     Closed(ConnectionId),
-    /// What the peer should have.
+    /// Replaces the routes that the peer should have.
     Desired(Arc<Table>),
-    /// What is desired is all that there is: End-of-RIB may be said.
+    /// The desired routes are complete, so that End-of-RIB may be sent.
     Complete,
-    /// All routes are about to go (RFC 8326), or not any more.
+    /// Graceful shutdown (RFC 8326) is turned on or off.
     GracefulShutdown(bool),
-    /// Say all again.
+    /// All routes are to be sent again.
     Refresh,
-    /// BFD had a session and lost it.
+    /// The BFD session went down because of a failure.
     BfdDown,
-    /// BFD has a session.
+    /// The BFD session is up.
     BfdUp,
-    /// BFD has none because the neighbour holds it down on purpose: nothing is to be waited for.
+    /// The neighbor holds its BFD session in AdminDown, which is no failure: do not wait for BFD.
     BfdHeld,
 }
 
-/// Why a session is ended from our side.
+/// Why this side ends a session.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Stop {
-    /// Shut down, with words for the peer's operator. Our routes go, whatever restarts are agreed
-    /// on.
+    /// Administrative shutdown, with a message for the peer's operator (RFC 9003). The peer drops
+    /// the routes even with graceful restart.
     Shutdown(String),
-    /// Ended and begun anew, with words. Our routes go meanwhile.
+    /// Administrative reset, with a message: the session ends and starts again. The peer drops the
+    /// routes meanwhile.
     Reset(String),
-    /// It isn't configured any more.
+    /// The peer was removed from the configuration.
     Deconfigured,
-    /// It is configured otherwise, and another machine begins anew.
+    /// The configuration of the peer changed, and a new state machine will replace this one.
     Changed,
-    /// This process restarts. Nobody is told, so that the peer keeps our routes.
+    /// This process restarts. No NOTIFICATION is sent, so that the peer keeps the routes.
     Restart,
 }
 
 impl Stop {
-    /// What the peer is told. A hard reset, where it is needed for our routes to go.
+    /// Returns how to end `session`: with a hard reset where it is needed for the peer to drop the
+    /// routes.
     pub(super) fn said(&self, session: &Session) -> Down {
         let notification = match self {
             Stop::Shutdown(words) => Notification::cease_with(cease::SHUTDOWN, words),
             Stop::Reset(words) => Notification::cease_with(cease::RESET, words),
             Stop::Deconfigured => Notification::cease(cease::DECONFIGURED),
-            // Routes are kept until the new session says them again.
+            // With graceful restart, the peer keeps the routes until the new session advertises
+            // them.
             Stop::Changed => return Notification::cease(cease::CHANGED).into(),
             Stop::Restart => return Down::Lost("we restart"),
         };
         hard(notification, session)
     }
 
-    /// The path is gone: nothing is to be kept on it.
+    /// Returns how to end `session` when BFD is down: the path fails, so that the peer must drop
+    /// the routes.
     pub(super) fn bfd_down(session: &Session) -> Down {
         hard(Notification::cease(cease::BFD_DOWN), session)
     }
@@ -96,35 +100,35 @@ fn hard(notification: Notification, session: &Session) -> Down {
     if graceful { notification.hard().into() } else { notification.into() }
 }
 
-/// What is to be done.
+/// An action for the caller to perform.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Output {
-    /// Connect to the peer; a former attempt is given up.
+    /// Connect to the peer and abandon a previous attempt.
     Connect,
-    /// Give the attempt to connect up.
+    /// Abandon the attempt to connect.
     Abandon,
-    /// Write.
+    /// Write octets to a connection.
     Send(ConnectionId, Vec<u8>),
-    /// Close, after what is to be sent. What was not let in is closed so as well, and what has
-    /// closed by itself: its name may be forgotten.
+    /// Close a connection once its queued octets are written. Also emitted for connections that are
+    /// refused and for those that closed by themselves; the ID may be forgotten.
     Close(ConnectionId),
-    /// State, connection or progress changed: worth a look.
+    /// State, connection or progress changed.
     Changed,
 }
 
-/// The states of RFC 4271.
+/// States of the BGP finite state machine (RFC 4271 section 8.2.2).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// Not wanted, or waiting for BFD.
+    /// Administratively down, or waiting for BFD.
     Idle,
-    /// An attempt to connect is under way.
+    /// An attempt to connect is in progress.
     Connect,
-    /// The peer may connect; we do so again later.
+    /// Waiting for the peer to connect, or for the next attempt.
     Active,
-    /// Our OPEN is sent.
+    /// OPEN sent; waiting for the peer's.
     OpenSent,
-    /// Both OPENs are taken.
+    /// OPENs exchanged; waiting for a KEEPALIVE.
     OpenConfirm,
     /// Routes are exchanged.
     Established,
@@ -136,22 +140,22 @@ impl std::fmt::Display for State {
     }
 }
 
-/// What was, beyond the sessions that are.
+/// Counters and last events, which outlive sessions.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct History {
-    /// Since when the state is what it is.
+    /// Time of the last change of state.
     pub since: Instant,
-    /// How often a session was established.
+    /// Number of sessions that were established.
     pub established: u64,
-    /// How often an established session ended.
+    /// Number of established sessions that ended.
     pub flaps: u64,
-    /// How many connections were not let in.
+    /// Number of connections that were refused.
     pub refused: u64,
-    /// The last notification that we sent.
+    /// The last NOTIFICATION sent.
     pub sent: Option<(Instant, Notification)>,
-    /// The last one that the peer sent.
+    /// The last NOTIFICATION received.
     pub received: Option<(Instant, Notification)>,
-    /// Why the last connection ended without one.
+    /// Why the last connection that ended without a NOTIFICATION did so.
     pub lost: Option<(Instant, &'static str)>,
 }
 

@@ -1,5 +1,5 @@
-//! Our OPEN, the checks of the peer's (RFC 4271 section 6.2, RFC 6286, 7607), and what both agree
-//! on.
+//! The local OPEN, validation of the peer's OPEN (RFC 4271 section 6.2, RFC 6286, RFC 7607), and
+//! the negotiated parameters.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -14,58 +14,58 @@ use crate::wire::{
     AS_TRANS, Capability, EXTENDED_MESSAGE, Family, GracefulRestart, MESSAGE, Notification, Open,
 };
 
-/// Whether the OPEN leaves capabilities out, because the peer does not know the optional parameter
-/// that carries them. Until the peer is started anew.
+/// Whether to omit capabilities from the OPEN, because the peer rejects the optional parameter that
+/// carries them. Reset when the peer is started again.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Without(bool);
 
 impl Without {
-    /// Learns from a notification in answer to our OPEN. Only Unsupported Optional Parameter (2/4)
-    /// asks for an OPEN without capabilities (RFC 5492 section 3). Unsupported Capability (2/7)
-    /// names capabilities that the peer requires and that we did not offer (section 5): to offer
-    /// fewer does not help.
+    /// Learns from a NOTIFICATION in response to our OPEN. Only Unsupported Optional Parameter
+    /// (2/4) calls for an OPEN without capabilities (RFC 5492 section 3). Unsupported Capability
+    /// (2/7) lists capabilities that the peer requires and that we did not advertise (section 5),
+    /// so that advertising fewer does not help.
     pub fn learn(&mut self, notification: &Notification) {
         self.0 |= (notification.code, notification.subcode) == (2, 4);
     }
 }
 
-/// What both sides agreed on.
+/// Negotiated parameters of a session.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Negotiated {
-    /// The peer's number.
+    /// AS number of the peer.
     pub peer_asn: u32,
-    /// The peer's BGP identifier.
+    /// BGP identifier of the peer.
     pub identifier: Ipv4Addr,
-    /// The peer is of our own autonomous system.
+    /// The peer has the local AS number (iBGP).
     pub internal: bool,
-    /// How long silence is taken for life; zero: for ever.
+    /// Hold time; zero for no hold timer.
     pub hold: Duration,
-    /// From one of our keepalives to the next; zero: none are sent.
+    /// Interval between sent keepalives; zero if none are sent.
     pub keepalive: Duration,
-    /// What both speak.
+    /// Address families of both sides.
     pub families: Vec<Family>,
-    /// Numbers have four octets (RFC 6793).
+    /// AS numbers have four octets (RFC 6793).
     pub four_octet_as: bool,
-    /// The peer answers ROUTE-REFRESH (RFC 2918).
+    /// The peer accepts ROUTE-REFRESH (RFC 2918).
     pub route_refresh: bool,
-    /// Both mark begin and end of an answer (RFC 7313).
+    /// Enhanced route refresh: beginning and end of a refresh are marked (RFC 7313).
     pub enhanced_refresh: bool,
-    /// Both take long messages (RFC 8654).
+    /// Messages may have up to 65,535 octets (RFC 8654).
     pub extended_message: bool,
-    /// Both take IPv6 next hops of IPv4 prefixes (RFC 8950).
+    /// IPv4 prefixes may have IPv6 next hops (RFC 8950).
     pub extended_next_hop: bool,
-    /// Both speak of graceful restart (RFC 4724): how long the peer wants to be waited for.
+    /// The peer's Restart Time, if both sides support graceful restart (RFC 4724).
     pub graceful_restart: Option<Duration>,
-    /// A notification doesn't end graceful restart, only a hard reset does (RFC 8538).
+    /// Graceful restart also applies to NOTIFICATIONs other than a hard reset (RFC 8538).
     pub notification: bool,
-    /// Both speak of the long-lived one (RFC 9494).
+    /// Both sides support long-lived graceful restart (RFC 9494).
     pub long_lived: bool,
-    /// The peer says that it has restarted.
+    /// The peer set the R bit: it has restarted.
     pub peer_restarted: bool,
 }
 
 impl Negotiated {
-    /// How UPDATEs of this peer are read.
+    /// Returns how to parse UPDATEs of this peer.
     pub fn reading(&self) -> Context {
         Context {
             four_octet: self.four_octet_as,
@@ -74,7 +74,7 @@ impl Negotiated {
         }
     }
 
-    /// How UPDATEs are written for this peer.
+    /// Returns how to write UPDATEs for this peer.
     pub fn speaking(&self, settings: &Settings) -> Speaking {
         Speaking {
             local_asn: settings.local_asn,
@@ -87,7 +87,7 @@ impl Negotiated {
     }
 }
 
-/// Our OPEN. `restarted`: we come back from a restart that this peer has not heard of.
+/// Returns the local OPEN. `restarted` sets the R bit of graceful restart.
 pub fn our_open(settings: &Settings, without: &Without, restarted: bool) -> Open {
     let mut capabilities: Vec<Capability> =
         settings.families.iter().map(|family| Capability::family(*family)).collect();
@@ -125,7 +125,7 @@ pub fn our_open(settings: &Settings, without: &Without, restarted: bool) -> Open
     }
 }
 
-/// What follows from our OPEN and the peer's, or why the peer is refused.
+/// Returns the negotiated parameters, or the NOTIFICATION with which to reject the peer's OPEN.
 pub fn negotiate(
     settings: &Settings,
     ours: &Open,
@@ -162,7 +162,7 @@ pub fn negotiate(
     })
 }
 
-/// The peer's true number, if it is the one that we want.
+/// Returns the peer's AS number if it is valid and the configured one.
 fn check_asn(settings: &Settings, theirs: &Open) -> Result<u32, Notification> {
     let long = theirs.capabilities.iter().rev().find_map(|capability| match capability {
         Capability::FourOctetAs(asn) => Some(*asn),
@@ -170,7 +170,7 @@ fn check_asn(settings: &Settings, theirs: &Open) -> Result<u32, Notification> {
     });
     let asn = long.unwrap_or(theirs.asn.into());
     let wanted = settings.peer_asn == 0 || settings.peer_asn == asn;
-    // 0 and the stand-in for large numbers are nobody's (RFC 7607, RFC 6793).
+    // AS 0 and AS_TRANS are reserved (RFC 7607, RFC 6793).
     if !wanted || asn == 0 || theirs.asn == 0 || asn == u32::from(AS_TRANS) {
         return Err(Notification::new(2, 2, Vec::new()));
     }
@@ -183,7 +183,7 @@ fn has(open: &Open, code: u8) -> bool {
     })
 }
 
-/// The last one counts (RFC 4724 section 3).
+/// Returns the last graceful restart capability, which is the one that counts (RFC 4724 section 3).
 fn graceful(open: &Open) -> Option<&GracefulRestart> {
     open.capabilities.iter().rev().find_map(|capability| match capability {
         Capability::GracefulRestart(restart) => Some(restart),
@@ -198,7 +198,7 @@ fn takes_ipv6_next_hops(open: &Open) -> bool {
     })
 }
 
-/// Who names no family speaks IPv4 unicast.
+/// Returns the address families of an OPEN; without a multiprotocol capability, IPv4 unicast.
 fn families(open: &Open) -> Vec<(u16, u8)> {
     let named = open.capabilities.iter().filter_map(|capability| match capability {
         Capability::Multiprotocol(afi, safi) => Some((*afi, *safi)),
@@ -213,7 +213,7 @@ fn agreed_families(ours: &Open, theirs: &Open) -> Result<Vec<Family>, Notificati
     let spoken = families(ours).into_iter().filter(|family| theirs.contains(family));
     let agreed: Vec<Family> = spoken.filter_map(|(afi, safi)| Family::of(afi, safi)).collect();
     if agreed.is_empty() {
-        // What we would have needed (RFC 5492 section 5).
+        // The data lists the families that the local side requires (RFC 5492 section 5).
         let mut data = Vec::new();
         for (afi, safi) in families(ours) {
             Capability::Multiprotocol(afi, safi).write(&mut data);

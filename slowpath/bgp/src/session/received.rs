@@ -1,4 +1,5 @@
-//! What a peer told: counted, remembered as far as needed to count right, never installed.
+//! Routes received from a peer: counted, remembered as far as exact counting needs, never
+//! installed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,11 +8,11 @@ use serde::Serialize;
 
 use crate::wire::{Arrived, Family, Message, Treated};
 
-/// How many prefixes of a family are remembered. A full table doesn't become ours to keep; beyond
-/// it "this many at least" is all that is told.
+/// Maximum number of prefixes remembered per family, which bounds the memory for a full table.
+/// Beyond it, counts are lower bounds.
 const REMEMBERED: usize = 100_000;
 
-/// Of one family.
+/// Received routes of one family.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct OfFamily {
     prefixes: BTreeSet<IpNet>,
@@ -20,7 +21,7 @@ struct OfFamily {
     disabled: bool,
 }
 
-/// Messages by type, and what was wrong with UPDATEs.
+/// Counters of received messages by type, and of malformed UPDATEs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Messages {
     /// UPDATEs.
@@ -29,41 +30,42 @@ pub struct Messages {
     pub keepalives: u64,
     /// ROUTE-REFRESHes.
     pub refreshes: u64,
-    /// UPDATEs with an attribute that counts as not said.
+    /// UPDATEs with a malformed attribute that was discarded (RFC 7606).
     pub discarded: u64,
-    /// UPDATEs whose routes count as withdrawn.
+    /// UPDATEs with an error whose routes were treated as withdrawn (RFC 7606).
     pub withdrawn: u64,
 }
 
-/// How many prefixes a peer has told.
+/// Number of prefixes received from a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Count {
-    /// So many.
+    /// Number of prefixes remembered.
     pub prefixes: usize,
-    /// Or more: they are not all remembered.
+    /// The peer announced more prefixes than are remembered.
     pub or_more: bool,
-    /// The peer has said that it has said all.
+    /// The peer sent End-of-RIB.
     pub end_of_rib: bool,
-    /// Its prefixes could not be found in an UPDATE: nothing of this family is heard any more.
+    /// The prefixes of an UPDATE could not be parsed: all further routes of this family are ignored
+    /// (RFC 7606).
     pub disabled: bool,
 }
 
-/// What a peer told on one session.
+/// Messages and routes received on one session.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Received {
     families: BTreeMap<Family, OfFamily>,
     messages: Messages,
-    /// Why the last UPDATE was treated other than as sent.
+    /// Why the last malformed UPDATE was not treated as sent.
     why: Option<&'static str>,
 }
 
 impl Received {
-    /// Only what was agreed on is heard.
+    /// Starts counting the negotiated families; routes of others are ignored.
     pub fn begin(&mut self, families: &[Family]) {
         self.families = families.iter().map(|family| (*family, OfFamily::default())).collect();
     }
 
-    /// Takes a message in.
+    /// Counts a message and its routes.
     pub fn message(&mut self, message: &Message) {
         match message {
             Message::Update(arrived) => self.update(arrived),
@@ -107,7 +109,7 @@ impl Received {
         }
     }
 
-    /// How many of `family`.
+    /// Returns the number of prefixes of `family`.
     pub fn count(&self, family: Family) -> Count {
         self.families.get(&family).map_or_else(Count::default, |of| Count {
             prefixes: of.prefixes.len(),
@@ -117,17 +119,17 @@ impl Received {
         })
     }
 
-    /// How many messages.
+    /// Returns the message counters.
     pub fn messages(&self) -> Messages {
         self.messages
     }
 
-    /// What was wrong with an UPDATE last.
+    /// Returns what was wrong with the last malformed UPDATE.
     pub fn why(&self) -> Option<&'static str> {
         self.why
     }
 
-    /// The prefixes that are remembered.
+    /// Returns the remembered prefixes.
     pub fn prefixes(&self) -> impl Iterator<Item = &IpNet> {
         self.families.values().flat_map(|family| &family.prefixes)
     }

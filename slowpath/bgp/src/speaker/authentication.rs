@@ -1,6 +1,6 @@
-//! Authentication of TCP segments by the kernel: TCP-MD5 (RFC 2385) and TCP-AO (RFC 5925).
-//! Layouts are those of Linux's `include/uapi/linux/tcp.h`; TCP-AO needs Linux 6.7 or later, built
-//! with `CONFIG_TCP_AO`.
+//! Authentication of TCP segments by the kernel: TCP-MD5 (RFC 2385) and TCP-AO (RFC 5925). The
+//! structures are those of Linux's `include/uapi/linux/tcp.h`. TCP-AO needs Linux 6.7 or later,
+//! built with `CONFIG_TCP_AO`.
 
 use std::io;
 use std::net::IpAddr;
@@ -12,10 +12,9 @@ use nix::{setsockopt_impl, sockopt_impl};
 
 use crate::peer::settings::{AoAlgorithm, AoKey, Transport};
 
-/// The longest key that the kernel takes of either kind (`TCP_MD5SIG_MAXKEYLEN`,
-/// `TCP_AO_MAXKEYLEN`), in bytes.
+/// Maximum key length of TCP-MD5 and TCP-AO in bytes (`TCP_MD5SIG_MAXKEYLEN`, `TCP_AO_MAXKEYLEN`).
 const LONGEST_KEY: usize = 80;
-/// Length of the code in each segment: 96 bits with both algorithms (RFC 5926 section 3.2).
+/// Length of the MAC in bytes: 96 bits with both algorithms (RFC 5926 section 3.2).
 const MAC_LENGTH: u8 = 12;
 /// `TCP_AO_ADD_KEY`.
 const TCP_AO_ADD_KEY: libc::c_int = 38;
@@ -25,9 +24,9 @@ const TCP_AO_DEL_KEY: libc::c_int = 39;
 const TCP_AO_INFO: libc::c_int = 40;
 /// `set_current` of `struct tcp_ao_add`: send with this key from the start.
 const SET_CURRENT: u32 = 1;
-/// `set_rnext` of `struct tcp_ao_add`: ask the peer to send with this key.
+/// `set_rnext` of `struct tcp_ao_add`: request that the peer sends with this key.
 const SET_RNEXT: u32 = 1 << 1;
-/// `ao_required` of `struct tcp_ao_info_opt`: no segment without TCP-AO.
+/// `ao_required` of `struct tcp_ao_info_opt`: accept no segment without TCP-AO.
 const AO_REQUIRED: u32 = 1 << 2;
 
 sockopt_impl!(
@@ -55,7 +54,7 @@ sockopt_impl!(
     AoDeletion
 );
 sockopt_impl!(
-    /// Sets what a socket demands of TCP-AO.
+    /// Sets the TCP-AO requirements of a socket.
     AoInfo,
     SetOnly,
     libc::IPPROTO_TCP,
@@ -116,13 +115,13 @@ pub struct AoDemand {
     counters: [u64; 5],
 }
 
-/// A `struct sockaddr_storage` of any port.
+/// Returns a `struct sockaddr_storage` with port 0.
 fn storage(peer: IpAddr) -> [u8; 128] {
     let mut storage = [0; 128];
     let (family, at) = match peer {
-        // Family, port.
+        // After family and port.
         IpAddr::V4(_) => (libc::AF_INET, 4),
-        // Family, port, flow.
+        // After family, port and flow information.
         IpAddr::V6(_) => (libc::AF_INET6, 8),
     };
     storage[..2].copy_from_slice(&(family as u16).to_ne_bytes());
@@ -133,7 +132,7 @@ fn storage(peer: IpAddr) -> [u8; 128] {
     storage
 }
 
-/// A key in the kernel's field of fixed size.
+/// Returns a key padded to the kernel's field of fixed size.
 fn padded(key: &str, option: &str) -> io::Result<[u8; LONGEST_KEY]> {
     let mut padded = [0; LONGEST_KEY];
     let too_long = || {
@@ -145,7 +144,7 @@ fn padded(key: &str, option: &str) -> io::Result<[u8; LONGEST_KEY]> {
 }
 
 impl Md5Signature {
-    /// An empty key removes the former one.
+    /// Returns the option value; an empty key removes the previous one.
     fn new(peer: IpAddr, key: &str) -> io::Result<Md5Signature> {
         let length = key.len() as u16;
         let key = padded(key, "TCP-MD5")?;
@@ -153,7 +152,7 @@ impl Md5Signature {
     }
 }
 
-/// The prefix length of one address.
+/// Returns the prefix length of a host address.
 fn host(peer: IpAddr) -> u8 {
     if peer.is_ipv4() { 32 } else { 128 }
 }
@@ -200,19 +199,19 @@ impl AoDeletion {
     }
 }
 
-/// What a listener has of one peer's keys in the kernel.
+/// The keys of one peer that are installed on a listener.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(super) struct Installed {
     md5: bool,
-    /// Send and receive ids of TCP-AO keys.
+    /// Send and receive IDs of TCP-AO keys.
     ao: Vec<(u8, u8)>,
 }
 
 impl Installed {
-    /// Replaces the keys of `peer` that the kernel has by those of `transport`; none: removes them.
+    /// Replaces the installed keys of `peer` by those of `transport`; `None` removes them.
     ///
     /// # Errors
-    /// A key could not be set. The caller then takes no connection of this peer.
+    /// A key could not be installed. The caller must then refuse connections of this peer.
     pub(super) fn replace(
         &mut self,
         socket: &impl AsFd,
@@ -235,8 +234,8 @@ impl Installed {
     }
 }
 
-/// Authenticates a connection that is about to be opened to `peer`: with the TCP-MD5 key, or with
-/// the TCP-AO keys, the first of them from the start.
+/// Installs the keys on a socket that is about to connect to `peer`: the TCP-MD5 key, or the TCP-AO
+/// keys, of which the first is used from the start.
 pub(super) fn before_connect(
     socket: &impl AsFd,
     peer: IpAddr,
@@ -251,10 +250,10 @@ pub(super) fn before_connect(
     Ok(())
 }
 
-/// Demands TCP-AO of an accepted connection whose peer has keys.
+/// Requires TCP-AO on an accepted connection if its peer has keys.
 ///
 /// # Errors
-/// The connection was opened without TCP-AO: the kernel adds it to no connection that is open.
+/// The connection was opened without TCP-AO, which the kernel cannot add to an open connection.
 pub(super) fn after_accept(socket: &impl AsFd, transport: &Transport) -> io::Result<()> {
     if transport.tcp_ao.is_empty() {
         return Ok(());
@@ -272,7 +271,7 @@ pub(super) fn after_accept(socket: &impl AsFd, transport: &Transport) -> io::Res
 fn set_md5(socket: &impl AsFd, peer: IpAddr, key: Option<&str>) -> io::Result<()> {
     let value = Md5Signature::new(peer, key.unwrap_or_default())?;
     match setsockopt(socket, Md5, &value) {
-        // There was none to remove.
+        // There was no key to remove.
         Err(Errno::ENOENT) if key.is_none() => Ok(()),
         done => Ok(done?),
     }
@@ -282,7 +281,7 @@ fn add_ao(socket: &impl AsFd, peer: IpAddr, key: &AoKey, flags: u32) -> io::Resu
     setsockopt(socket, AoAdd, &AoAddition::new(peer, key, flags)?).map_err(unavailable)
 }
 
-/// Says what a kernel without TCP-AO lacks.
+/// Names the requirement in the error if the kernel lacks TCP-AO.
 fn unavailable(error: Errno) -> io::Error {
     match error {
         Errno::ENOPROTOOPT => io::Error::new(
@@ -329,8 +328,8 @@ mod tests {
         assert!(errors.iter().all(|error| error.to_string().contains("81 bytes")), "{errors:?}");
     }
 
-    /// Where the kernel has TCP-AO the socket has the key, elsewhere the error says what to do: no
-    /// third outcome, and never a socket without a key after success.
+    /// With TCP-AO in the kernel, the key is installed; without it, the error names the remedy.
+    /// Success never leaves a socket without a key.
     #[test]
     fn a_kernel_without_tcp_ao_is_named() {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

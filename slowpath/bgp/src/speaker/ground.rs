@@ -1,4 +1,5 @@
-//! What all parts of a speaker stand on: the runtime, its life, and who looks at changes.
+//! Context shared by all parts of a speaker: the runtime, the lifetime of its tasks, and change
+//! notification.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,18 +9,18 @@ use tokio::task::AbortHandle;
 
 use crate::peer::ConnectionId;
 
-/// One for a speaker.
+/// Shared context; one per speaker.
 #[derive(Debug)]
 pub(super) struct Ground {
     runtime: Handle,
-    /// Ends with the speaker, and all tasks with it.
+    /// Signals the end of the speaker, which ends all of its tasks.
     life: watch::Receiver<()>,
     changes: watch::Sender<u64>,
     names: AtomicU64,
 }
 
 impl Ground {
-    /// Within a tokio runtime.
+    /// Must be called within a tokio runtime.
     pub(super) fn new(life: watch::Receiver<()>) -> Ground {
         Ground {
             runtime: Handle::current(),
@@ -29,7 +30,7 @@ impl Ground {
         }
     }
 
-    /// Starts a task that ends with the speaker, wherever it stands then.
+    /// Starts a task that is canceled when the speaker ends.
     pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
         let mut life = self.life.clone();
         let task = self.runtime.spawn(async move {
@@ -42,17 +43,17 @@ impl Ground {
         task.abort_handle()
     }
 
-    /// A name that no connection had.
+    /// Returns a connection ID that was never used before.
     pub(super) fn name(&self) -> ConnectionId {
         self.names.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Something is worth a look.
+    /// Notifies subscribers of a change.
     pub(super) fn changed(&self) {
         self.changes.send_modify(|count| *count += 1);
     }
 
-    /// Hears of changes.
+    /// Subscribes to changes.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }

@@ -1,6 +1,6 @@
-//! Where peers connect to us: one listener an address, interface and port. The kernel brings a
-//! connection to the narrowest of them, whichever its peer asked for; so each knows all peers of
-//! its port. Nobody else is let in.
+//! Listeners for peers' connections: one per address, interface and port. The kernel delivers a
+//! connection to the most specific of them, whichever peer it is meant for; therefore each listener
+//! has all peers of its port and family. Connections of other addresses are refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -20,10 +20,10 @@ use super::socket;
 use super::told::ListenerTold;
 use super::wanted::Wanted;
 
-/// From one attempt to listen to the next, and to accept where the kernel had no room.
+/// Interval between attempts to open the socket, and pause after a failed accept.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// Where a listener is.
+/// Address and interface of a listener.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Place {
     pub(super) at: SocketAddr,
@@ -31,19 +31,19 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Where a peer wants to be connected to; none where it may not.
+    /// Returns where a peer connects to; `None` if it must not connect.
     pub(super) fn of(wanted: &Wanted) -> Option<Place> {
         let at = socket::place(&wanted.settings, wanted.listen_port?);
         Some(Place { at, interface: wanted.interface.clone() })
     }
 
-    /// Whether a connection that is meant for one may come to the other.
+    /// Returns whether the kernel may deliver a connection meant for one to the other.
     pub(super) fn meets(&self, other: &Place) -> bool {
         self.at.port() == other.at.port() && self.at.is_ipv4() == other.at.is_ipv4()
     }
 }
 
-/// A listener.
+/// A listening socket with its peers and their keys.
 pub(super) struct Listener {
     place: Place,
     inner: Mutex<Inner>,
@@ -53,11 +53,12 @@ pub(super) struct Listener {
 #[derive(Default)]
 struct Inner {
     peers: BTreeMap<IpAddr, Vec<Arc<Slot>>>,
-    /// None until the kernel lets us.
+    /// `None` until the socket is open.
     socket: Option<Arc<TcpListener>>,
-    /// The keys that the kernel has of each peer.
+    /// Keys installed in the kernel, by peer.
     keys: BTreeMap<IpAddr, Installed>,
-    /// Peers whose keys could not be set: their connections are refused, not taken without a key.
+    /// Peers whose keys could not be installed: their connections are refused rather than accepted
+    /// without authentication.
     keyless: BTreeSet<IpAddr>,
     accepted: u64,
     refused: u64,
@@ -65,16 +66,16 @@ struct Inner {
 }
 
 impl Listener {
-    /// Listens as soon as it can.
+    /// Creates a listener, which retries until its socket is open.
     pub(super) fn start(place: Place, ground: &Arc<Ground>) -> Arc<Listener> {
         let listener = Arc::new(Listener { place, inner: Mutex::default(), task: OnceLock::new() });
         let task = ground.spawn(Arc::clone(&listener).run(Arc::clone(ground)));
-        // It is new: nobody else has set it.
+        // Cannot fail: the listener is new, so the cell is empty.
         let _ = listener.task.set(task);
         listener
     }
 
-    /// From now on a peer may connect, if what it sends is signed with its key.
+    /// Accepts connections of a peer, authenticated if a key is configured.
     pub(super) fn add(&self, slot: &Arc<Slot>) {
         let mut inner = self.inner.lock();
         let address = slot.key.peer.ip();
@@ -83,7 +84,7 @@ impl Listener {
         inner.guard(self.place.at);
     }
 
-    /// A peer's connections are not taken any more; those that are stay.
+    /// Stops accepting connections of a peer; established ones stay.
     pub(super) fn remove(&self, slot: &Arc<Slot>) {
         let mut inner = self.inner.lock();
         let address = slot.key.peer.ip();
@@ -96,7 +97,7 @@ impl Listener {
         inner.guard(self.place.at);
     }
 
-    /// Listens no more.
+    /// Closes the socket.
     pub(super) fn end(&self) {
         self.inner.lock().socket = None;
         if let Some(task) = self.task.get() {
@@ -104,7 +105,7 @@ impl Listener {
         }
     }
 
-    /// What is known of it.
+    /// Returns the status of the listener.
     pub(super) fn told(&self) -> ListenerTold {
         let inner = self.inner.lock();
         ListenerTold {
@@ -128,7 +129,7 @@ impl Listener {
         loop {
             match socket.accept().await {
                 Ok((stream, from)) => self.let_in(stream, from, &ground),
-                // Of a connection that has gone meanwhile, or the kernel has no room.
+                // The connection was closed meanwhile, or the kernel is out of resources.
                 Err(error) => {
                     tracing::warn!("can't accept a connection on {}: {error}", self.place.at);
                     tokio::time::sleep(RETRY).await;
@@ -174,7 +175,7 @@ impl Listener {
         let slot = {
             let mut inner = self.inner.lock();
             let mut slots = inner.peers.get(&from.ip()).into_iter().flatten();
-            // One that has gone meanwhile has no address, and is nobody's.
+            // A connection that was closed meanwhile has no local address and matches no peer.
             let local = stream.local_addr().map(|local| local.ip()).ok();
             let is_of = |slot: &&Arc<Slot>| {
                 local.is_some_and(|local| socket::is_of(&slot.wanted, from, local))
@@ -193,22 +194,23 @@ impl Listener {
             slot
         };
         let Some(slot) = slot else {
-            // A reset: the stranger's kernel has nothing to wait for. It goes with the socket.
+            // Refuses with a reset, which is sent when the socket is dropped: no TIME_WAIT or
+            // FIN_WAIT state remains.
             let _ = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
             return;
         };
         match slot.accepted(&stream) {
             Ok(id) => drop(ground.spawn(serve(slot, id, stream))),
-            // It was gone before we could look at it.
+            // The connection was closed meanwhile.
             Err(error) => tracing::debug!("a connection of {from} came to nothing: {error}"),
         }
     }
 }
 
 impl Inner {
-    /// Has the kernel drop what no peer of this listener may send: from farther away than any of
-    /// them. A connection inherits this limit, and has its own peer's once it is accepted; without
-    /// it, what arrives between its handshake and then would not be looked at.
+    /// Makes the kernel drop packets that came over more hops than any peer of this listener
+    /// allows. A connection inherits this limit and gets that of its own peer once it is accepted;
+    /// without it, packets between handshake and accept would not be checked.
     fn guard(&mut self, at: SocketAddr) {
         let Some(socket) = &self.socket else { return };
         let peers = self.peers.values().flatten();
@@ -218,9 +220,9 @@ impl Inner {
         }
     }
 
-    /// Gives the kernel of a listener `at` an address the key of who is at another, or takes it
-    /// away. Two routers may have one neighbor, each from its own local address: the key is of the
-    /// one whose address this is.
+    /// Installs in the kernel the key for a peer address on a listener at address `at`, or removes
+    /// it. Two router instances may have the same neighbor, each with its own local address: the
+    /// key is that of the instance with the listener's address.
     fn sign(&mut self, at: IpAddr, address: IpAddr) {
         let Some(socket) = &self.socket else { return };
         let local = |slot: &&Arc<Slot>| slot.wanted.settings.transport.local;

@@ -20,54 +20,55 @@ use super::wanted::{PeerKey, Wanted};
 use crate::peer::{ConnectionId, History, Input, Output, Peer, State};
 use crate::session::Direction;
 
-/// How long a connection that is closed may take to hand over its last words.
+/// Maximum time for a closing connection to deliver its last messages.
 pub(super) const FAREWELL: Duration = Duration::from_secs(3);
 
-/// What is read in one go.
+/// Size of the read buffer in bytes.
 const READ: usize = 64 * 1024;
 
-/// A peer.
+/// A peer with its state machine, connections and timer.
 pub(super) struct Slot {
     pub(super) key: PeerKey,
     pub(super) wanted: Wanted,
     ground: Arc<Ground>,
     inner: Mutex<Inner>,
-    /// The clock looks again.
+    /// Wakes the timer task.
     wake: Notify,
 }
 
 struct Inner {
     machine: Peer,
     lines: BTreeMap<ConnectionId, Line>,
-    /// The attempt to connect that is under way.
+    /// The attempt to connect that is in progress: its number and its task.
     attempt: Option<(u64, AbortHandle)>,
     attempts: u64,
-    /// When the clock looks again by itself.
+    /// When the timer task wakes up by itself.
     due: Option<Instant>,
     removed: bool,
     trouble: Option<String>,
     bfd: Option<BfdTold>,
 }
 
-/// What is to be done on a connection.
+/// Output queue of a connection.
 struct Line {
     unwritten: VecDeque<u8>,
-    /// The machine knows it no more; it ends when all is written, or then.
+    /// Set once the state machine closed the connection: it ends when all is written, at this time
+    /// at the latest.
     close_by: Option<Instant>,
     wake: Arc<Notify>,
 }
 
-/// How writing went.
+/// Result of a write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Written {
-    /// Nothing is left.
+    /// All queued octets were written.
     All,
-    /// The kernel takes no more for now.
+    /// The kernel's send buffer is full.
     Part,
 }
 
 impl Slot {
-    /// A peer that is wanted up.
+    /// Creates a peer and starts it.
     pub(super) fn start(key: PeerKey, wanted: Wanted, ground: &Arc<Ground>) -> Arc<Slot> {
         let machine = Peer::new(wanted.settings.clone(), Instant::now());
         let inner = Inner {
@@ -92,12 +93,12 @@ impl Slot {
         slot
     }
 
-    /// Tells the machine, and does what it wants done.
+    /// Passes an input to the state machine and performs the resulting actions.
     pub(super) fn tell(self: &Arc<Self>, input: Input<'_>) {
         self.step(&mut self.inner.lock(), input);
     }
 
-    /// The last that the machine is told; its connections say what they have to, and end.
+    /// Stops the peer for good; its connections end once their last messages are written.
     pub(super) fn remove(self: &Arc<Self>, stop: crate::peer::Stop) {
         let mut inner = self.inner.lock();
         self.step(&mut inner, Input::Stop(stop));
@@ -165,7 +166,7 @@ impl Slot {
         inner.attempt = Some((number, task));
     }
 
-    /// An attempt came to nothing.
+    /// Handles a failed attempt to connect.
     pub(super) fn failed(self: &Arc<Self>, number: u64, error: &io::Error) {
         let mut inner = self.inner.lock();
         if inner.attempt.as_ref().is_some_and(|(current, _)| *current == number) {
@@ -175,7 +176,7 @@ impl Slot {
         }
     }
 
-    /// What stands in the way, once for as long as it does.
+    /// Records an error, and logs it unless it is the one recorded last.
     fn complain(&self, inner: &mut Inner, trouble: String) {
         if inner.trouble.as_ref() != Some(&trouble) {
             tracing::warn!("BGP with {}: {trouble}", self.key);
@@ -183,7 +184,7 @@ impl Slot {
         }
     }
 
-    /// An attempt came to a connection, unless it was given up just before.
+    /// Handles a successful attempt to connect; `None` if it was abandoned meanwhile.
     pub(super) fn connected(
         self: &Arc<Self>,
         number: u64,
@@ -197,7 +198,7 @@ impl Slot {
         self.adopt(&mut inner, Direction::Outbound, stream).map(Some)
     }
 
-    /// The peer has connected.
+    /// Handles a connection that the peer opened.
     pub(super) fn accepted(self: &Arc<Self>, stream: &TcpStream) -> io::Result<ConnectionId> {
         socket::prepare(stream, &self.wanted.settings)?;
         self.adopt(&mut self.inner.lock(), Direction::Inbound, stream)
@@ -220,7 +221,7 @@ impl Slot {
         Ok(id)
     }
 
-    /// Tells the machine of a connection that it still knows.
+    /// Passes an input about a connection, unless the state machine has closed it.
     pub(super) fn tell_of(self: &Arc<Self>, id: ConnectionId, input: Input<'_>) {
         let mut inner = self.inner.lock();
         if inner.lines.get(&id).is_some_and(|line| line.close_by.is_none()) {
@@ -228,15 +229,15 @@ impl Slot {
         }
     }
 
-    /// What there is to be done on a connection: whether something is to be written, until when it
-    /// must be closed if it is to be, and what wakes who waits for more.
+    /// Returns what a connection waits for: whether octets are to be written, the deadline if it is
+    /// closing, and what signals a change of either.
     pub(super) fn due(&self, id: ConnectionId) -> Option<(bool, Option<Instant>, Arc<Notify>)> {
         let inner = self.inner.lock();
         let line = inner.lines.get(&id)?;
         Some((!line.unwritten.is_empty(), line.close_by, Arc::clone(&line.wake)))
     }
 
-    /// Writes as much as `write` takes, and tells the machine if nothing is left.
+    /// Writes as much as `write` accepts, and notifies the state machine if nothing is left.
     pub(super) fn write(
         self: &Arc<Self>,
         id: ConnectionId,
@@ -259,13 +260,14 @@ impl Slot {
         Ok(Written::All)
     }
 
-    /// A connection's socket is gone.
+    /// Forgets a connection whose socket is closed.
     pub(super) fn forget(&self, id: ConnectionId) {
         self.inner.lock().lines.remove(&id);
         self.wake.notify_one();
     }
 
-    /// Lets time pass for the machine, until the peer is removed and its last connection closed.
+    /// Drives the timers of the state machine until the peer is removed and its last connection is
+    /// closed.
     async fn keep_time(self: Arc<Self>) {
         loop {
             let due = {
@@ -289,7 +291,7 @@ impl Slot {
         }
     }
 
-    /// BFD has a session, or lost it.
+    /// Handles a change of the BFD session.
     pub(super) fn hear_bfd(self: &Arc<Self>, told: BfdTold, input: Option<Input<'_>>) {
         let mut inner = self.inner.lock();
         inner.bfd = Some(told);
@@ -299,17 +301,17 @@ impl Slot {
         }
     }
 
-    /// Whether the peer was told all that it should have.
+    /// Returns whether the peer was sent all desired routes.
     pub(super) fn is_told(&self) -> bool {
         self.inner.lock().machine.is_told()
     }
 
-    /// The machine, to look at.
+    /// Gives read access to the state machine.
     pub(super) fn look<T>(&self, look: impl FnOnce(&Peer) -> T) -> T {
         look(&self.inner.lock().machine)
     }
 
-    /// All that is known of it.
+    /// Returns the status of the peer, including its sockets.
     pub(super) fn told(&self, now: Instant) -> Told {
         let inner = self.inner.lock();
         Told {
@@ -327,7 +329,7 @@ fn give_up(inner: &mut Inner) {
     }
 }
 
-/// Why a session ended last.
+/// Returns the reason of the most recent end of a connection.
 fn why(history: &History) -> String {
     let sent = history.sent.as_ref().map(|(at, n)| (*at, format!("we said: {n}")));
     let received = history.received.as_ref().map(|(at, n)| (*at, format!("the peer said: {n}")));
@@ -336,7 +338,7 @@ fn why(history: &History) -> String {
     last.map_or_else(|| "nobody said why".to_owned(), |(_, why)| why)
 }
 
-/// Connects, and serves what comes of it.
+/// Connects, and serves the connection.
 async fn attempt(slot: Arc<Slot>, number: u64) {
     let stream = match socket::connect(&slot.wanted).await {
         Ok(stream) => stream,
@@ -344,32 +346,33 @@ async fn attempt(slot: Arc<Slot>, number: u64) {
     };
     match slot.connected(number, &stream) {
         Ok(Some(id)) => serve(slot, id, stream).await,
-        // Given up meanwhile.
+        // Abandoned meanwhile.
         Ok(None) => {}
         Err(error) => slot.failed(number, &error),
     }
 }
 
-/// Carries octets both ways until the connection ends.
+/// Transfers octets in both directions until the connection ends.
 pub(super) async fn serve(slot: Arc<Slot>, id: ConnectionId, mut stream: TcpStream) {
     let mut room = vec![0; READ];
     let closed = carry(&slot, id, &stream, &mut room).await;
     if let Ok(Some(close_by)) = closed {
-        // Closed with something unread, the kernel would take back what the peer has not read yet.
+        // Closing a socket with unread octets sends a reset, which would discard what the peer has
+        // not read yet.
         let last = async {
             stream.shutdown().await?;
             while stream.read(&mut room).await? > 0 {}
             io::Result::Ok(())
         };
-        // Who doesn't take our last words doesn't get them.
+        // Past the deadline the last messages are given up.
         let _ = tokio::time::timeout_at(close_by.into(), last).await;
     }
     drop(stream);
     slot.forget(id);
 }
 
-/// Until all is written and the connection is to be closed, with the time that is left for that; or
-/// until that time is over, or the connection is broken.
+/// Transfers octets until the connection is closed and all is written, which returns the remaining
+/// deadline, or until the deadline passes or the connection fails.
 async fn carry(
     slot: &Arc<Slot>,
     id: ConnectionId,

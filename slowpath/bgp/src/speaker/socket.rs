@@ -1,5 +1,5 @@
-//! Sockets as BGP needs them: authenticated, guarded by hop counts (RFC 5082), in the class of
-//! network control traffic, from the configured address and by the configured interface.
+//! BGP sockets: authentication, hop limits (GTSM, RFC 5082), DSCP CS6, and the configured local
+//! address and interface.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -14,13 +14,13 @@ use super::authentication;
 use super::wanted::Wanted;
 use crate::peer::settings::Settings;
 
-/// The class of a network's own traffic, DSCP CS6.
+/// Traffic class of network control traffic, DSCP CS6.
 const CLASS: u32 = 0xc0;
-/// Connections that wait to be accepted.
+/// Maximum number of connections waiting to be accepted.
 const BACKLOG: i32 = 128;
 
 sockopt_impl!(
-    /// What arrives with fewer hops left is dropped.
+    /// Minimum TTL of received packets; others are dropped.
     LeastHopsV4,
     SetOnly,
     libc::IPPROTO_IP,
@@ -28,7 +28,7 @@ sockopt_impl!(
     libc::c_int
 );
 sockopt_impl!(
-    /// The same of IPv6.
+    /// Minimum hop limit of received IPv6 packets; others are dropped.
     LeastHopsV6,
     SetOnly,
     libc::IPPROTO_IPV6,
@@ -36,27 +36,27 @@ sockopt_impl!(
     libc::c_int
 );
 
-/// A socket that listens.
+/// Returns a listening socket.
 pub(super) fn listen(at: SocketAddr, interface: Option<&str>) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(at), Type::STREAM.nonblocking(), None)?;
     if at.is_ipv6() {
         socket.set_only_v6(true)?;
     }
     socket.set_reuse_address(true)?;
-    // All addresses, one of them and one interface are three listeners on one port: each
-    // connection comes to the narrowest.
+    // Listeners on all addresses, on one of them and on one interface share a port; the kernel
+    // delivers each connection to the most specific one.
     socket.set_reuse_port(true)?;
     if let Some(interface) = interface {
         bind_device(&socket, interface)?;
     }
-    // Its answers have to pass the guard of who has one; who they go to is known later.
+    // The SYN-ACK must pass a peer's GTSM check, and the peer is not known yet.
     set_hops(&socket, at.is_ipv4(), u8::MAX)?;
     socket.bind(&at.into())?;
     socket.listen(BACKLOG)?;
     TcpListener::from_std(socket.into())
 }
 
-/// From now on `socket` knows one interface only.
+/// Binds `socket` to one interface.
 fn bind_device(socket: &impl AsFd, interface: &str) -> io::Result<()> {
     let bound = SockRef::from(socket).bind_device(Some(interface.as_bytes()));
     bound.map_err(|error| match error.raw_os_error() {
@@ -69,19 +69,20 @@ fn bind_device(socket: &impl AsFd, interface: &str) -> io::Result<()> {
     })
 }
 
-/// Whether a connection of `from` to `local` is one that `wanted` allows: its address is known.
+/// Returns whether `wanted` allows a connection from `from` to the local address. The caller has
+/// already matched the remote address.
 pub(super) fn is_of(wanted: &Wanted, from: SocketAddr, local: IpAddr) -> bool {
     let scope = match from {
         SocketAddr::V6(six) => six.scope_id(),
         SocketAddr::V4(_) => 0,
     };
-    // The kernel says the network of addresses that count on one alone.
+    // The kernel gives a scope only for link-local addresses.
     let elsewhere = |name: &str| !nix::net::if_::if_nametoindex(name).is_ok_and(|is| is == scope);
     let here = scope == 0 || !wanted.interface.as_deref().is_some_and(elsewhere);
     here && wanted.settings.transport.local.is_none_or(|own| own == local)
 }
 
-/// A connection to the peer.
+/// Connects to the peer.
 pub(super) async fn connect(wanted: &Wanted) -> io::Result<TcpStream> {
     let Settings { peer, transport, .. } = &wanted.settings;
     let socket = if peer.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
@@ -97,7 +98,8 @@ pub(super) async fn connect(wanted: &Wanted) -> io::Result<TcpStream> {
     socket.connect(within(*peer, scope)).await
 }
 
-/// The network that an address counts in, where it counts in one alone (fe80::).
+/// Returns the scope ID of an IPv6 address: its own, or the index of `interface`; otherwise 0. The
+/// kernel only uses it for link-local addresses (fe80::/10).
 fn scope(peer: SocketAddr, interface: Option<&str>) -> io::Result<u32> {
     match (peer, interface) {
         (SocketAddr::V6(peer), _) if peer.scope_id() != 0 => Ok(peer.scope_id()),
@@ -113,7 +115,7 @@ fn within(address: SocketAddr, scope: u32) -> SocketAddr {
     }
 }
 
-/// What every connection with a peer is given, whoever began it.
+/// Sets the options of every connection with a peer, whichever side opened it.
 pub(super) fn prepare(socket: &impl AsFd, settings: &Settings) -> io::Result<()> {
     let (four, transport) = (settings.peer.is_ipv4(), &settings.transport);
     let hops = transport.hops.unwrap_or(1).max(1);
@@ -123,14 +125,14 @@ pub(super) fn prepare(socket: &impl AsFd, settings: &Settings) -> io::Result<()>
     SockRef::from(socket).set_tcp_nodelay(true)
 }
 
-/// The hops that packets of a peer must have left (RFC 5082, section 3); 0 where any will do.
+/// Returns the minimum TTL of a peer's packets (RFC 5082 section 3); 0 without GTSM.
 pub(super) fn least_hops(settings: &Settings) -> u8 {
     let transport = &settings.transport;
-    // 256 less the hops that the way may take.
+    // 256 minus the maximum number of hops.
     if transport.ttl_security { u8::MAX - (transport.hops.unwrap_or(1).max(1) - 1) } else { 0 }
 }
 
-/// From now on the kernel drops what arrives at `socket` with fewer than `least` hops left.
+/// Makes the kernel drop packets that arrive at `socket` with a TTL lower than `least`.
 pub(super) fn set_least_hops(socket: &impl AsFd, four: bool, least: u8) -> io::Result<()> {
     let least = libc::c_int::from(least);
     match four {
@@ -148,7 +150,8 @@ fn set_hops(socket: &impl AsFd, four: bool, hops: u8) -> io::Result<()> {
     }
 }
 
-/// Where to listen for a peer: on its own local address, or on all of its family.
+/// Returns the address to listen on for a peer: its configured local address, or the wildcard of
+/// its family.
 pub(super) fn place(settings: &Settings, port: u16) -> SocketAddr {
     let any: IpAddr = match settings.peer {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

@@ -1,4 +1,4 @@
-//! What those who look are told of a speaker.
+//! Status of a speaker, as shown by the API, `weir bgp` and the metrics.
 
 use std::net::SocketAddr;
 
@@ -6,53 +6,53 @@ use serde::Serialize;
 
 use crate::told::PeerTold;
 
-/// A peer at one moment, with what its sockets know.
+/// Status of a peer, including its sockets.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Told {
-    /// What its machine knows.
+    /// Status of the peer's state machine.
     #[serde(flatten)]
     pub peer: PeerTold,
-    /// Octets that the kernel has not taken yet.
+    /// Octets queued in this process that the kernel has not accepted yet.
     pub unwritten: usize,
-    /// Why no connection comes about.
+    /// Why no connection can be established; absent if there is no such error.
     pub trouble: Option<String>,
-    /// The way to it, where it is watched.
+    /// Status of BFD on the path to the peer; absent without BFD.
     pub bfd: Option<BfdTold>,
 }
 
-/// What BFD said last of the way to a peer.
+/// Last event of the BFD session with a peer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct BfdTold {
-    /// Whether packets come and go.
+    /// The BFD session is up.
     pub up: bool,
     /// Why it is not up.
     pub why: Option<String>,
 }
 
-/// A listener at one moment.
+/// Status of a listener.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ListenerTold {
-    /// Where.
+    /// Address and port on which it listens.
     pub address: SocketAddr,
-    /// The only interface by which it is reached, where there is one.
+    /// Interface to which it is bound, if any.
     pub interface: Option<String>,
-    /// The kernel lets us.
+    /// The listening socket is open.
     pub listens: bool,
-    /// Connections of peers.
+    /// Connections accepted from configured peers.
     pub accepted: u64,
-    /// Connections of others.
+    /// Connections refused: of no configured peer, or without authentication.
     pub refused: u64,
-    /// What stands in the way.
+    /// Why the socket could not be opened, or the last error of it.
     pub trouble: Option<String>,
 }
 
-/// All of it.
+/// Status of the whole speaker.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Report {
-    /// Peers, in order.
+    /// Peers, ordered by key.
     pub peers: Vec<Told>,
-    /// Where they may connect.
+    /// Listeners.
     pub listeners: Vec<ListenerTold>,
-    /// Why no way is watched, where that is so.
+    /// Why BFD does not run, or the last error in setting up a BFD session.
     pub bfd_trouble: Option<String>,
 }

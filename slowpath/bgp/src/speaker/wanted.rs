@@ -1,4 +1,4 @@
-//! A peer of a speaker: its key, and how it is configured.
+//! Peer key and peer configuration of the speaker.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -7,12 +7,12 @@ use serde::Serialize;
 
 use crate::peer::settings::Settings;
 
-/// Which peer: of which of our routers, and where it is.
+/// Identifies a peer: the local router instance and the peer's address.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub struct PeerKey {
-    /// The router's number.
+    /// AS number of the local router instance.
     pub local_asn: u32,
-    /// Where the peer is.
+    /// Address and port of the peer.
     pub peer: SocketAddr,
 }
 
@@ -22,24 +22,25 @@ impl fmt::Display for PeerKey {
     }
 }
 
-/// How a peer is configured.
+/// Configuration of a peer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wanted {
-    /// Its session.
+    /// Session settings.
     pub settings: Settings,
-    /// The port on which it may connect; none for not at all.
+    /// Local port on which the peer may connect; `None` accepts no connections.
     pub listen_port: Option<u16>,
-    /// The only interface by which it is reached; none leaves it to the kernel's routes.
+    /// The only interface through which the peer is reached; `None` leaves the choice to the
+    /// kernel's routing.
     pub interface: Option<String>,
-    /// Whether the way to it is watched.
+    /// BFD monitoring of the path to the peer; `None` for no monitoring.
     pub bfd: Option<Watched>,
 }
 
-/// How the way to a peer is watched.
+/// BFD settings of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Watched {
-    /// Over several hops (RFC 5883) instead of one.
+    /// Multihop BFD (RFC 5883) instead of single-hop (RFC 5881).
     pub multihop: bool,
-    /// The session's.
+    /// Settings of the BFD session.
     pub settings: bfd::Settings,
 }

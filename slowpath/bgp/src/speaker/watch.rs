@@ -1,4 +1,4 @@
-//! BFD beside the sessions: one driver for all ways that are watched, begun with the first of them.
+//! BFD for BGP peers: one driver for all monitored paths, started with the first of them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use super::told::BfdTold;
 use super::wanted::Wanted;
 use crate::peer::Input;
 
-/// From one attempt to have BFD's ports to the next.
+/// Interval between attempts to open BFD's ports.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// All ways.
+/// BFD sessions of all peers.
 #[derive(Default)]
 pub(super) struct Watch {
     inner: Mutex<Inner>,
@@ -27,20 +27,20 @@ pub(super) struct Watch {
 #[derive(Default)]
 struct Inner {
     ways: BTreeMap<Key, Way>,
-    /// None until the kernel lets us.
+    /// `None` until BFD's ports are open.
     bfd: Option<Bfd>,
     begun: bool,
     stopped: bool,
     trouble: Option<String>,
 }
 
-/// A way, and the peers at its end.
+/// A monitored path and the peers at its far end.
 struct Way {
     settings: bfd::Settings,
     peers: Vec<Arc<Slot>>,
 }
 
-/// The session that watches the way to a peer.
+/// Returns the key and settings of the BFD session for a peer; `None` without BFD.
 fn key(slot: &Slot) -> Option<(Key, bfd::Settings)> {
     let Wanted { settings, interface, bfd, .. } = &slot.wanted;
     let watched = (*bfd)?;
@@ -54,8 +54,8 @@ fn key(slot: &Slot) -> Option<(Key, bfd::Settings)> {
 }
 
 impl Watch {
-    /// Watches the way to a peer, if that is wanted. Of several peers on one way the last one's
-    /// settings count.
+    /// Starts monitoring the path to a peer if it is configured. If several peers share one path,
+    /// the settings of the last one apply.
     pub(super) fn add(self: &Arc<Self>, slot: &Arc<Slot>, ground: &Ground) {
         let Some((key, settings)) = key(slot) else { return };
         let mut inner = self.inner.lock();
@@ -69,14 +69,14 @@ impl Watch {
         }
     }
 
-    /// A peer is not there any more. The way is watched until [`Watch::prune`]: the peer may be
-    /// back at once.
+    /// Detaches a peer. Its path stays monitored until [`Watch::prune`], because the peer may be
+    /// added again at once.
     pub(super) fn remove(&self, slot: &Arc<Slot>) {
         let mut inner = self.inner.lock();
         inner.ways.values_mut().for_each(|way| way.peers.retain(|peer| !Arc::ptr_eq(peer, slot)));
     }
 
-    /// Ends watching ways that lead to no peer; neighbours are told that this is by plan.
+    /// Ends the sessions of paths without peers. Neighbors are sent AdminDown.
     pub(super) fn prune(&self) {
         let mut inner = self.inner.lock();
         let Inner { ways, bfd, .. } = &mut *inner;
@@ -89,7 +89,7 @@ impl Watch {
         });
     }
 
-    /// Ends all, by plan.
+    /// Ends all sessions. Neighbors are sent AdminDown.
     pub(super) fn stop(&self) {
         let mut inner = self.inner.lock();
         inner.stopped = true;
@@ -98,12 +98,12 @@ impl Watch {
         }
     }
 
-    /// Why nothing is watched.
+    /// Returns why BFD does not run.
     pub(super) fn trouble(&self) -> Option<String> {
         self.inner.lock().trouble.clone()
     }
 
-    /// The driver, once it runs.
+    /// Returns the driver's handle once the driver runs.
     pub(super) fn bfd(&self) -> Option<Bfd> {
         self.inner.lock().bfd.clone()
     }
@@ -119,7 +119,7 @@ impl Watch {
                             self.hear(&event);
                         }
                     };
-                    // The driver ends when it is stopped, and its events with it.
+                    // The driver returns once it is stopped, which also closes the event channel.
                     tokio::join!(Driver::run(driver), hears);
                     return;
                 }
@@ -159,7 +159,8 @@ impl Watch {
                 }
                 Change::Down(reason) => {
                     let told = BfdTold { up: false, why: Some(format!("{reason:?}")) };
-                    // What somebody holds down is no sign that packets don't come (RFC 5882).
+                    // AdminDown at the neighbor does not mean that the path fails (RFC 5882 section
+                    // 3.2).
                     slot.hear_bfd(told, reason.is_failure().then_some(Input::BfdDown));
                 }
             }
@@ -176,7 +177,7 @@ impl Inner {
     }
 }
 
-/// Another one at each start.
+/// Returns a seed that differs at each start.
 fn seed() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     now.as_nanos() as u64 ^ (u64::from(std::process::id()) << 40)

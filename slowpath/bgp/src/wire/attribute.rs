@@ -1,7 +1,7 @@
-//! Path attributes: what we say of a route, and what others said, one attribute at a time.
+//! Path attributes: those of advertised routes, and the decoding of received ones.
 //!
-//! Each malformed attribute has its treatment (RFC 7606 section 7): the whole route counts as
-//! withdrawn, or the attribute alone as not said.
+//! A malformed attribute is treated according to RFC 7606 section 7: the routes count as withdrawn,
+//! or the attribute alone is discarded.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,98 +11,98 @@ use serde::{Deserialize, Serialize};
 use super::context::Context;
 use super::read::Reader;
 
-/// What a speaker of 2-octet numbers is told in place of a number that is larger (RFC 6793).
+/// AS number that replaces a 4-octet number towards a speaker with 2-octet numbers (RFC 6793).
 pub const AS_TRANS: u16 = 23_456;
 
-/// Types of path attributes.
+/// Type codes of path attributes.
 pub mod code {
-    /// Where the route began.
+    /// ORIGIN (RFC 4271).
     pub const ORIGIN: u8 = 1;
-    /// The autonomous systems on the way.
+    /// AS_PATH (RFC 4271).
     pub const AS_PATH: u8 = 2;
-    /// Where to send, IPv4.
+    /// NEXT_HOP, IPv4 only (RFC 4271).
     pub const NEXT_HOP: u8 = 3;
-    /// MULTI_EXIT_DISC.
+    /// MULTI_EXIT_DISC (RFC 4271).
     pub const MED: u8 = 4;
-    /// Within an autonomous system only.
+    /// LOCAL_PREF, internal sessions only (RFC 4271).
     pub const LOCAL_PREF: u8 = 5;
-    /// ATOMIC_AGGREGATE.
+    /// ATOMIC_AGGREGATE (RFC 4271).
     pub const ATOMIC: u8 = 6;
-    /// Who aggregated.
+    /// AGGREGATOR (RFC 4271).
     pub const AGGREGATOR: u8 = 7;
-    /// RFC 1997.
+    /// COMMUNITIES (RFC 1997).
     pub const COMMUNITIES: u8 = 8;
-    /// RFC 4456.
+    /// ORIGINATOR_ID (RFC 4456).
     pub const ORIGINATOR: u8 = 9;
-    /// RFC 4456.
+    /// CLUSTER_LIST (RFC 4456).
     pub const CLUSTERS: u8 = 10;
-    /// RFC 4760.
+    /// MP_REACH_NLRI (RFC 4760).
     pub const MP_REACH: u8 = 14;
-    /// RFC 4760.
+    /// MP_UNREACH_NLRI (RFC 4760).
     pub const MP_UNREACH: u8 = 15;
-    /// RFC 4360.
+    /// EXTENDED COMMUNITIES (RFC 4360).
     pub const EXTENDED: u8 = 16;
-    /// RFC 6793.
+    /// AS4_PATH (RFC 6793).
     pub const AS4_PATH: u8 = 17;
-    /// RFC 6793.
+    /// AS4_AGGREGATOR (RFC 6793).
     pub const AS4_AGGREGATOR: u8 = 18;
-    /// RFC 5701.
+    /// IPv6 Address Specific Extended Community (RFC 5701).
     pub const EXTENDED_IPV6: u8 = 25;
-    /// RFC 8092.
+    /// LARGE_COMMUNITY (RFC 8092).
     pub const LARGE: u8 = 32;
 }
-/// Attribute flags.
+/// Attribute flags (RFC 4271 section 4.3).
 pub mod flag {
-    /// Not every speaker knows it.
+    /// Optional rather than well-known.
     pub const OPTIONAL: u8 = 0x80;
-    /// To be passed on by those who don't.
+    /// Transitive: passed on by speakers that do not recognize the attribute.
     pub const TRANSITIVE: u8 = 0x40;
-    /// The length has two octets.
+    /// The length field has two octets.
     pub const EXTENDED: u8 = 0x10;
 }
-/// A part of an AS_PATH in order.
+/// Segment type AS_SEQUENCE of an AS_PATH.
 pub const SEQUENCE: u8 = 2;
 const SET: u8 = 1;
-/// The same two within a confederation.
+/// Segment types AS_CONFED_SEQUENCE and AS_CONFED_SET (RFC 5065).
 const CONFEDERATION: [u8; 2] = [3, 4];
 
-/// Where a route began.
+/// Values of the ORIGIN attribute.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
-    /// Within its autonomous system.
+    /// Originated within the autonomous system.
     #[default]
     Igp,
     /// Learned by EGP.
     Egp,
-    /// Some other way.
+    /// Learned by other means.
     Incomplete,
 }
 
-/// What we say of a route; the rest follows from the session.
+/// Attributes of an advertised route. The other attributes follow from the session.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Attributes {
-    /// Where to send. An IPv4 prefix may have an IPv6 one where RFC 8950 was agreed on.
+    /// Next hop. An IPv4 prefix may have an IPv6 next hop where RFC 8950 was negotiated.
     pub next_hop: IpAddr,
-    /// Where it began.
+    /// ORIGIN.
     pub origin: Origin,
-    /// How often our number stands in the path once more. Not on internal sessions, whose path is
-    /// empty.
+    /// Number of additional copies of the local AS number in the AS_PATH. Not used on internal
+    /// sessions, where the path is empty.
     pub prepend: u8,
     /// MULTI_EXIT_DISC.
     pub med: Option<u32>,
-    /// On internal sessions only; 100 unless said.
+    /// LOCAL_PREF, sent on internal sessions only; 100 if absent.
     pub local_pref: Option<u32>,
-    /// Standard and well-known communities, in order and without doubles.
+    /// Standard and well-known communities, sorted and without duplicates.
     pub communities: Vec<u32>,
-    /// Large communities, in order and without doubles.
+    /// Large communities, sorted and without duplicates.
     pub large: Vec<[u32; 3]>,
 }
 
 impl Attributes {
-    /// Of a next hop and nothing else.
+    /// Creates attributes with a next hop and defaults.
     pub fn new(next_hop: IpAddr) -> Attributes {
         Attributes {
             next_hop,
@@ -117,7 +117,7 @@ impl Attributes {
 }
 
 impl fmt::Display for Attributes {
-    /// As `weir bgp routes` shows it.
+    /// Formats the attributes as `weir bgp routes` shows them, without the next hop.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "origin {}", format!("{:?}", self.origin).to_lowercase())?;
         if self.prepend > 0 {
@@ -141,14 +141,14 @@ impl fmt::Display for Attributes {
     }
 }
 
-/// What a peer said of its routes.
+/// Attributes of received routes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Path {
-    /// Where they began.
+    /// ORIGIN.
     pub origin: Option<Origin>,
-    /// Segments of the AS_PATH, each with its type.
+    /// AS_PATH segments, each with its type.
     pub as_path: Option<Vec<(u8, Vec<u32>)>>,
-    /// Where to send, global.
+    /// Global next hop.
     pub next_hop: Option<IpAddr>,
     /// MULTI_EXIT_DISC.
     pub med: Option<u32>,
@@ -158,22 +158,24 @@ pub struct Path {
     pub communities: Vec<u32>,
     /// Large communities.
     pub large: Vec<[u32; 3]>,
-    /// What a peer of 2-octet numbers passed on.
+    /// AS4_PATH of a peer with 2-octet AS numbers.
     pub(super) as4_path: Option<Vec<(u8, Vec<u32>)>>,
-    /// The aggregator is a number that fits two octets: then AS4_PATH isn't to be believed.
+    /// AGGREGATOR holds an AS number other than AS_TRANS, so that AS4_PATH must be ignored (RFC
+    /// 6793 section 4.2.3).
     pub(super) old_aggregator: bool,
 }
 
-/// What is done about a malformed attribute.
+/// Treatment of a malformed attribute (RFC 7606 section 2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Malformed {
-    /// The attribute counts as not said.
+    /// Attribute discard.
     Discard(&'static str),
-    /// The routes count as withdrawn.
+    /// Treat-as-withdraw.
     Withdraw(&'static str),
 }
 
-/// The flags that an attribute of a known type has: whether optional, whether transitive.
+/// Returns the Optional and Transitive flags required for an attribute; `None` if its type is
+/// unknown.
 pub fn flags(code: u8) -> Option<u8> {
     Some(match code {
         code::ORIGIN | code::AS_PATH | code::NEXT_HOP | code::LOCAL_PREF | code::ATOMIC => {
@@ -194,8 +196,8 @@ pub fn flags(code: u8) -> Option<u8> {
 }
 
 impl Path {
-    /// Takes an attribute in, other than the two of RFC 4760. Those that mean nothing to an
-    /// announcer are only looked at as far as their treatment asks.
+    /// Decodes an attribute other than the two of RFC 4760. Attributes without use for an
+    /// announce-only speaker are only validated as far as their treatment requires.
     pub(super) fn take(
         &mut self,
         code: u8,
@@ -204,7 +206,7 @@ impl Path {
     ) -> Result<(), Malformed> {
         use Malformed::{Discard, Withdraw};
         let number = || value.try_into().map(u32::from_be_bytes).ok();
-        // An arm for each attribute, in the order of RFC 7606 section 7.
+        // One arm per attribute, in the order of RFC 7606 section 7.
         match code {
             code::ORIGIN => {
                 self.origin = Some(match value {
@@ -278,8 +280,8 @@ impl Path {
         Ok(())
     }
 
-    /// The true path, of what stands in two octets and what was passed on in four (RFC 6793
-    /// section 4.2.3).
+    /// Reconstructs the path from AS_PATH with 2-octet numbers and AS4_PATH (RFC 6793 section
+    /// 4.2.3).
     pub(super) fn merge(&mut self) {
         let Some(mut four) = self.as4_path.take() else { return };
         let Some(two) = &self.as_path else { return };
@@ -303,7 +305,7 @@ impl Path {
     }
 }
 
-/// How long a path is: a set counts as one, a confederation's part as none.
+/// Returns the path length: a set counts as one, confederation segments as none.
 fn count(path: &[(u8, Vec<u32>)]) -> usize {
     let one = |(kind, numbers): &(u8, Vec<u32>)| match *kind {
         SEQUENCE => numbers.len(),
@@ -330,7 +332,7 @@ fn segments(value: &[u8], four_octet: bool) -> Option<Vec<(u8, Vec<u32>)>> {
     Some(segments)
 }
 
-/// `value` in parts of `N` octets: one at least, none left over.
+/// Splits `value` into parts of `N` octets; `None` if it is empty or not a multiple of `N`.
 fn parts<const N: usize>(value: &[u8]) -> Option<Vec<[u8; N]>> {
     let (parts, rest) = value.as_chunks::<N>();
     (!parts.is_empty() && rest.is_empty()).then(|| parts.to_vec())

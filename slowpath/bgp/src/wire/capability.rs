@@ -1,62 +1,63 @@
-//! Capabilities of an OPEN (RFC 5492): what a speaker can, by code, length and value.
+//! Capabilities of an OPEN (RFC 5492).
 
 use super::family::Family;
 use super::notification::{Fault, Notification};
 use super::read::Reader;
 
-/// Numbers of the capabilities that we speak.
+/// Codes of the supported capabilities.
 pub mod code {
-    /// RFC 4760.
+    /// Multiprotocol Extensions (RFC 4760).
     pub const MULTIPROTOCOL: u8 = 1;
-    /// RFC 2918.
+    /// Route Refresh (RFC 2918).
     pub const ROUTE_REFRESH: u8 = 2;
-    /// RFC 8950.
+    /// Extended Next Hop Encoding (RFC 8950).
     pub const EXTENDED_NEXT_HOP: u8 = 5;
-    /// RFC 8654.
+    /// Extended Message (RFC 8654).
     pub const EXTENDED_MESSAGE: u8 = 6;
-    /// RFC 4724.
+    /// Graceful Restart (RFC 4724).
     pub const GRACEFUL_RESTART: u8 = 64;
-    /// RFC 6793.
+    /// 4-octet AS number (RFC 6793).
     pub const FOUR_OCTET_AS: u8 = 65;
-    /// RFC 7313.
+    /// Enhanced Route Refresh (RFC 7313).
     pub const ENHANCED_REFRESH: u8 = 70;
-    /// RFC 9494.
+    /// Long-Lived Graceful Restart (RFC 9494).
     pub const LONG_LIVED: u8 = 71;
 }
 
-/// One capability.
+/// A capability.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Capability {
-    /// A family by AFI and SAFI.
+    /// Supports a family, by AFI and SAFI.
     Multiprotocol(u16, u8),
-    /// Answers ROUTE-REFRESH.
+    /// Accepts ROUTE-REFRESH.
     RouteRefresh,
-    /// AFI and SAFI of prefixes, AFI of the next hops that they may have.
+    /// AFI and SAFI of prefixes, and AFI of the next hops that they may have.
     ExtendedNextHop(Vec<(u16, u16, u16)>),
-    /// Takes messages up to 65,535 octets.
+    /// Accepts messages of up to 65,535 octets.
     ExtendedMessage,
-    /// Keeps forwarding while its control plane restarts.
+    /// Supports graceful restart.
     GracefulRestart(GracefulRestart),
-    /// Its number, all 4 octets of it.
+    /// The 4-octet AS number.
     FourOctetAs(u32),
-    /// Marks begin and end of an answer to ROUTE-REFRESH.
+    /// Marks beginning and end of a route refresh.
     EnhancedRefresh,
-    /// Wants its routes kept longer still: AFI, SAFI, whether it kept forwarding, seconds.
+    /// Long-lived graceful restart, by family: AFI, SAFI, whether forwarding state was preserved,
+    /// stale time in seconds.
     LongLived(Vec<(u16, u8, bool, u32)>),
-    /// Not ours to know, or known and not as it should be: ignored.
+    /// Unknown code, or malformed value of a known one: ignored.
     Unknown(u8, Vec<u8>),
 }
 
-/// The value of the graceful restart capability.
+/// Value of the graceful restart capability.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct GracefulRestart {
-    /// R: it has restarted, don't wait for its End-of-RIB.
+    /// R: the speaker has restarted; the peer must not wait for its End-of-RIB.
     pub restarted: bool,
-    /// N: a notification doesn't end graceful restart, only a hard reset does (RFC 8538).
+    /// N: graceful restart also applies to NOTIFICATIONs other than a hard reset (RFC 8538).
     pub notification: bool,
-    /// How long it may take to come back, in seconds, 12 bits.
+    /// Restart Time in seconds, 12 bits.
     pub time: u16,
-    /// AFI, SAFI, F: forwarding was kept.
+    /// AFI, SAFI and F (forwarding state preserved).
     pub families: Vec<(u16, u8, bool)>,
 }
 
@@ -65,7 +66,7 @@ const NOTIFICATION: u16 = 0x4000;
 const FORWARDING: u8 = 0x80;
 
 impl Capability {
-    /// The number of it.
+    /// Returns the capability code.
     pub fn code(&self) -> u8 {
         match self {
             Capability::Multiprotocol(..) => code::MULTIPROTOCOL,
@@ -80,12 +81,12 @@ impl Capability {
         }
     }
 
-    /// That we speak `family`.
+    /// Returns the multiprotocol capability for `family`.
     pub fn family(family: Family) -> Capability {
         Capability::Multiprotocol(family.afi(), family.safi())
     }
 
-    /// Code, length, value.
+    /// Appends code, length and value.
     pub fn write(&self, to: &mut Vec<u8>) {
         let value = self.value();
         let length = value.len().min(255);
@@ -132,8 +133,8 @@ impl Capability {
         value
     }
 
-    /// All capabilities of one optional parameter. One that reaches past its end makes the
-    /// parameter malformed; one whose value isn't as it should be is ignored (RFC 5492).
+    /// Decodes all capabilities of one optional parameter. A capability that exceeds it makes the
+    /// parameter malformed; one with a malformed value is ignored (RFC 5492).
     pub fn read_all(value: &[u8], to: &mut Vec<Capability>) -> Result<(), Fault> {
         let mut reader = Reader(value);
         while !reader.is_empty() {

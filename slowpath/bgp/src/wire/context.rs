@@ -1,11 +1,11 @@
-//! What an UPDATE is read with.
+//! Context for decoding UPDATEs.
 
-/// What of the session decides how an UPDATE is read.
+/// Negotiated parameters that affect the decoding of an UPDATE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Context {
-    /// Numbers in AS_PATH have four octets.
+    /// AS numbers in AS_PATH have four octets (RFC 6793).
     pub four_octet: bool,
-    /// The peer is of our own autonomous system.
+    /// The peer is internal (iBGP).
     pub internal: bool,
     /// IPv4 prefixes may have an IPv6 next hop (RFC 8950).
     pub extended_next_hop: bool,

@@ -1,11 +1,11 @@
-//! Address families with their subsequent ones.
+//! Address families.
 
 use std::fmt;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-/// An address family with its subsequent one.
+/// An address family: a pair of AFI and SAFI.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Family {
     /// AFI 1, SAFI 1.
@@ -17,10 +17,10 @@ pub enum Family {
 }
 
 impl Family {
-    /// All that we speak.
+    /// All supported families.
     pub const ALL: [Family; 2] = [Family::Ipv4Unicast, Family::Ipv6Unicast];
 
-    /// The address family identifier.
+    /// Returns the address family identifier (AFI).
     pub fn afi(self) -> u16 {
         match self {
             Family::Ipv4Unicast => 1,
@@ -28,17 +28,17 @@ impl Family {
         }
     }
 
-    /// The subsequent one: unicast.
+    /// Returns the subsequent address family identifier (SAFI): unicast.
     pub fn safi(self) -> u8 {
         1
     }
 
-    /// The family of two numbers, if we speak it.
+    /// Returns the family of an AFI and SAFI, if it is supported.
     pub fn of(afi: u16, safi: u8) -> Option<Family> {
         Family::ALL.into_iter().find(|family| (family.afi(), family.safi()) == (afi, safi))
     }
 
-    /// The family that a prefix belongs to.
+    /// Returns the family that a prefix belongs to.
     pub fn of_prefix(prefix: &IpNet) -> Family {
         match prefix {
             IpNet::V4(_) => Family::Ipv4Unicast,
@@ -46,7 +46,7 @@ impl Family {
         }
     }
 
-    /// AFI and SAFI as three octets.
+    /// Returns AFI and SAFI as encoded, three octets.
     pub fn octets(self) -> [u8; 3] {
         let afi = self.afi().to_be_bytes();
         [afi[0], afi[1], self.safi()]

@@ -1,27 +1,27 @@
-//! The frame of a message: marker, length and type (RFC 4271 section 4.1).
+//! Message header: marker, length and type (RFC 4271 section 4.1).
 
-/// The head of every message: marker, length, type.
+/// Size of the message header in octets: marker, length, type.
 pub const HEAD: usize = 19;
 
-/// What a message may have, and what it may have once extended messages were offered (RFC 8654).
+/// Maximum message size in octets (RFC 4271 section 4.1).
 pub const MESSAGE: usize = 4096;
 
-/// See [`MESSAGE`].
+/// Maximum message size in octets once extended messages were advertised (RFC 8654).
 pub const EXTENDED_MESSAGE: usize = 65_535;
 
-/// The type of a message.
+/// Message type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Kind {
-    /// 1.
+    /// OPEN.
     Open = 1,
-    /// 2.
+    /// UPDATE.
     Update = 2,
-    /// 3.
+    /// NOTIFICATION.
     Notification = 3,
-    /// 4.
+    /// KEEPALIVE.
     Keepalive = 4,
-    /// 5, RFC 2918.
+    /// ROUTE-REFRESH (RFC 2918).
     Refresh = 5,
 }
 
@@ -32,7 +32,8 @@ impl Kind {
             .find(|kind| *kind as u8 == octet)
     }
 
-    /// What a message of this type has at least and at most, where `limit` is the session's.
+    /// Returns the minimum and maximum size of a message of this type; `limit` is that of the
+    /// session.
     pub(super) fn lengths(self, limit: usize) -> (usize, usize) {
         match self {
             Kind::Open => (29, MESSAGE),
@@ -44,8 +45,8 @@ impl Kind {
     }
 }
 
-/// A whole message: head and `body`. A body is never longer than a length field can say: each
-/// writer keeps to a limit.
+/// Encodes a message: header and `body`. Callers keep to the message size limit; a longer body is
+/// truncated to what the length field can express.
 pub fn message(kind: Kind, body: &[u8]) -> Vec<u8> {
     let length = (HEAD + body.len()).min(EXTENDED_MESSAGE);
     let mut octets = Vec::with_capacity(length);
@@ -56,7 +57,7 @@ pub fn message(kind: Kind, body: &[u8]) -> Vec<u8> {
     octets
 }
 
-/// A KEEPALIVE.
+/// Encodes a KEEPALIVE.
 pub fn keepalive() -> Vec<u8> {
     message(Kind::Keepalive, &[])
 }

@@ -1,11 +1,11 @@
-//! From a stream of octets to messages: marker, length and type (RFC 4271 section 6.1).
+//! Splits a stream of octets into messages: marker, length and type (RFC 4271 section 6.1).
 
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::frame::{EXTENDED_MESSAGE, HEAD, Kind, MESSAGE};
 use super::notification::Notification;
 
-/// Octets that came, cut into messages.
+/// Received octets, to be split into messages.
 #[derive(Debug)]
 pub struct Framer {
     octets: BytesMut,
@@ -19,18 +19,18 @@ impl Default for Framer {
 }
 
 impl Framer {
-    /// From now on extended messages may come: we offered it (RFC 8654).
+    /// Accepts extended messages, which was advertised in the OPEN (RFC 8654).
     pub fn extend(&mut self) {
         self.limit = EXTENDED_MESSAGE;
     }
 
-    /// Takes what came.
+    /// Adds received octets.
     pub fn push(&mut self, octets: &[u8]) {
         self.octets.extend_from_slice(octets);
     }
 
-    /// The next whole message: its type and its body. `None`: more octets are wanted. After an
-    /// error the stream has no meaning any more.
+    /// Returns type and body of the next complete message; `None` if more octets are needed. After
+    /// an error the stream cannot be parsed any further.
     pub fn next_message(&mut self) -> Result<Option<(Kind, Bytes)>, Notification> {
         let Some(&head) = self.octets.first_chunk::<HEAD>() else { return Ok(None) };
         if head[..16] != [0xff; 16] {

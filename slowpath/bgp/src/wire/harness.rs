@@ -1,4 +1,4 @@
-//! Whatever octets come, these things hold. The harness of the unit tests and of
+//! Harness that checks invariants of the decoder on arbitrary octets, for the unit tests and
 //! `tests/fuzz/fuzz_targets/bgp.rs`.
 
 use bytes::Bytes;
@@ -6,9 +6,12 @@ use bytes::Bytes;
 use super::context::Context;
 use super::{Fault, Framer, HEAD, Kind, MESSAGE, Message, Notification, Treated};
 
-/// Cuts into messages and reads each in every context. How the octets were cut on their way
-/// changes nothing; what is announced or withdrawn has no host bits; what was read of an OPEN can
-/// be written; and what ends the session has a notification that fits a message.
+/// Splits `octets` into messages, decodes each in every context and checks the invariants:
+///
+/// - The result does not depend on how the stream is cut into reads.
+/// - Announced and withdrawn prefixes have no host bits.
+/// - An OPEN that was decoded and encodes to at most [`MESSAGE`] octets decodes to the same OPEN.
+/// - An error has a NOTIFICATION that fits in a message.
 pub fn harness(octets: &[u8]) {
     let (messages, end) = cut(octets, octets.len());
     for length in [1, HEAD - 1] {
@@ -28,7 +31,8 @@ fn contexts() -> impl Iterator<Item = Context> {
     })
 }
 
-/// The messages of a stream that comes in pieces of a length, and what ended it.
+/// Returns the messages of a stream that arrives in pieces of `length` octets, and the error that
+/// ended it.
 fn cut(octets: &[u8], length: usize) -> (Vec<(Kind, Bytes)>, Option<Notification>) {
     let (mut framer, mut messages) = (Framer::default(), Vec::new());
     framer.extend();

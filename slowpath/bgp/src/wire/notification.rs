@@ -1,76 +1,78 @@
-//! NOTIFICATION: why a session ends, as octets and in words (RFC 4271 section 4.5 and 6, RFC 4486,
-//! 6608, 8538, 9003, 9384, 9687).
+//! NOTIFICATION: encoding, decoding and names of error codes (RFC 4271 sections 4.5 and 6, RFC
+//! 4486, RFC 6608, RFC 8538, RFC 9003, RFC 9384, RFC 9687).
 
 use std::fmt;
 
 use super::frame::{self, HEAD, Kind, MESSAGE};
 
-/// The code of a Cease.
+/// Error code of Cease.
 pub const CEASE: u8 = 6;
-/// Subcodes of a Cease.
+/// Subcodes of Cease.
 pub mod cease {
-    /// Administrative shutdown; may carry words.
+    /// Administrative Shutdown; may carry a message.
     pub const SHUTDOWN: u8 = 2;
-    /// The peer isn't configured any more.
+    /// Peer De-configured.
     pub const DECONFIGURED: u8 = 3;
-    /// Administrative reset; may carry words.
+    /// Administrative Reset; may carry a message.
     pub const RESET: u8 = 4;
-    /// Something of the configuration changed.
+    /// Other Configuration Change.
     pub const CHANGED: u8 = 6;
-    /// The other of two connections stays.
+    /// Connection Collision Resolution.
     pub const COLLISION: u8 = 7;
-    /// Graceful restart must not keep the routes (RFC 8538); the true reason is in the data.
+    /// Hard Reset: graceful restart must not keep the routes (RFC 8538). The data holds the actual
+    /// reason.
     pub const HARD_RESET: u8 = 9;
-    /// BFD says the path is down (RFC 9384).
+    /// BFD Down (RFC 9384).
     pub const BFD_DOWN: u8 = 10;
 }
-/// The longest words that a shutdown carries, in octets (RFC 9003).
+/// Maximum length of a shutdown message in octets (RFC 9003).
 const WORDS: usize = 255;
 
-/// Why a session ends.
+/// A NOTIFICATION.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Notification {
-    /// The kind of error.
+    /// Error code.
     pub code: u8,
-    /// Which one of the kind; 0 is unspecific.
+    /// Error subcode; 0 is unspecific.
     pub subcode: u8,
-    /// What the kind asks for.
+    /// Data, whose format depends on code and subcode.
     pub data: Vec<u8>,
 }
 
 impl Notification {
-    /// Of its three parts.
+    /// Creates a NOTIFICATION.
     pub fn new(code: u8, subcode: u8, data: Vec<u8>) -> Notification {
         Notification { code, subcode, data }
     }
 
-    /// Bad message length, with the length that was found.
+    /// Bad Message Length, with the erroneous length.
     pub fn message_length(length: usize) -> Notification {
         let length = u16::try_from(length).unwrap_or(u16::MAX);
         Notification::new(1, 2, length.to_be_bytes().to_vec())
     }
 
-    /// The hold timer ran out.
+    /// Hold Timer Expired.
     pub fn hold_timer() -> Notification {
         Notification::new(4, 0, Vec::new())
     }
 
-    /// What we sent was not taken for too long (RFC 9687).
+    /// Send Hold Timer Expired: the peer did not read for too long (RFC 9687).
     pub fn send_hold_timer() -> Notification {
         Notification::new(8, 0, Vec::new())
     }
 
-    /// A message that has no place in a state: 1 OpenSent, 2 OpenConfirm, 3 Established (RFC 6608).
+    /// Unexpected message in a state: 1 OpenSent, 2 OpenConfirm, 3 Established (RFC 6608).
     pub fn unexpected(state: u8, kind: Kind) -> Notification {
         Notification::new(5, state, vec![kind as u8])
     }
 
-    /// A Cease without words.
+    /// Cease without a message.
     pub fn cease(subcode: u8) -> Notification {
         Notification::new(CEASE, subcode, Vec::new())
     }
 
-    /// A Cease with words for the operator of the peer, cut to what fits (RFC 9003).
+    /// Cease with a message for the peer's operator, truncated at a character boundary to 255
+    /// octets (RFC 9003).
     pub fn cease_with(subcode: u8, words: &str) -> Notification {
         if words.is_empty() {
             return Notification::cease(subcode);
@@ -82,14 +84,15 @@ impl Notification {
         Notification::new(CEASE, subcode, data)
     }
 
-    /// The same, wrapped so that graceful restart doesn't keep our routes (RFC 8538 section 3).
+    /// Wraps this notification in a hard reset, so that graceful restart does not keep the routes
+    /// (RFC 8538 section 3).
     pub fn hard(self) -> Notification {
         let mut data = vec![self.code, self.subcode];
         data.extend(self.data);
         Notification::new(CEASE, cease::HARD_RESET, data)
     }
 
-    /// The octets, head and all; data that no message has room for is cut.
+    /// Encodes the message; data that does not fit is cut.
     pub fn write(&self) -> Vec<u8> {
         let room = MESSAGE - HEAD - 2;
         let mut body = vec![self.code, self.subcode];
@@ -97,7 +100,8 @@ impl Notification {
         frame::message(Kind::Notification, &body)
     }
 
-    /// A notification with an error in it can't be answered by another.
+    /// Decodes a NOTIFICATION. An error in it cannot be reported by another one (RFC 4271 section
+    /// 6.4).
     pub(super) fn read(body: &[u8]) -> Result<Notification, Fault> {
         match body {
             [code, subcode, data @ ..] => Ok(Notification::new(*code, *subcode, data.to_vec())),
@@ -105,7 +109,7 @@ impl Notification {
         }
     }
 
-    /// The words that a shutdown or reset carries.
+    /// Returns the message that a shutdown or reset carries (RFC 9003).
     pub fn words(&self) -> Option<&str> {
         let says = self.code == CEASE && matches!(self.subcode, cease::SHUTDOWN | cease::RESET);
         let (length, rest) = self.data.split_first().filter(|_| says)?;
@@ -125,7 +129,7 @@ impl Notification {
             8 => "send hold timer expired",
             _ => "error of an unknown kind",
         };
-        // One list, a line each.
+        // One table with a line per subcode.
         let subcode = match (self.code, self.subcode) {
             (1, 1) => "connection not synchronized",
             (1, 2) => "bad message length",
@@ -178,7 +182,7 @@ impl fmt::Display for Notification {
             None => {}
         }
         if (self.code, self.subcode) == (CEASE, cease::HARD_RESET) {
-            // The true reason; a hard reset in a hard reset is none.
+            // Shows the actual reason; a hard reset within a hard reset is invalid.
             return match Notification::read(&self.data) {
                 Ok(inner) if inner.subcode != cease::HARD_RESET => write!(f, " ({inner})"),
                 _ => Ok(()),
@@ -191,12 +195,13 @@ impl fmt::Display for Notification {
     }
 }
 
-/// Why a message isn't one, and what the session does about it.
+/// Why a message is invalid, and how the session reacts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// The peer is told this, and the session ends.
+    /// Send this NOTIFICATION and end the session.
     Notify(Notification),
-    /// The session ends without a word: what was wrong was a notification (RFC 4271 section 6.4).
+    /// End the session without a NOTIFICATION, because the error is in a NOTIFICATION (RFC 4271
+    /// section 6.4).
     Silent(&'static str),
 }
 

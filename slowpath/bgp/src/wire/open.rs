@@ -1,5 +1,5 @@
-//! OPEN: who a speaker is (RFC 4271 section 4.2 and 6.2), its optional parameters in the usual and
-//! in the long form (RFC 9072). What depends on settings is checked in `session/negotiate.rs`.
+//! OPEN (RFC 4271 sections 4.2 and 6.2), with optional parameters in the standard and in the
+//! extended format (RFC 9072). Checks that depend on settings are in `session/negotiate.rs`.
 
 use std::net::Ipv4Addr;
 
@@ -11,24 +11,25 @@ use super::read::Reader;
 const VERSION: u8 = 4;
 /// The optional parameter that holds capabilities.
 const CAPABILITIES: u8 = 2;
-/// As length and as type of the first parameter: lengths are of two octets.
+/// As length and as type of the first parameter: the extended format, with 2-octet lengths,
+/// follows.
 const LONG: u8 = 255;
 
 /// An OPEN.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Open {
-    /// The number in two octets; [`super::AS_TRANS`] for one that is larger.
+    /// AS number in two octets; [`super::AS_TRANS`] if it does not fit.
     pub asn: u16,
-    /// The proposed hold time in seconds.
+    /// Proposed hold time in seconds.
     pub hold_time: u16,
-    /// The BGP identifier.
+    /// BGP identifier.
     pub identifier: Ipv4Addr,
     /// All capabilities of all parameters, in order.
     pub capabilities: Vec<Capability>,
 }
 
 impl Open {
-    /// The octets, head and all. The long form is used where the usual one has no room.
+    /// Encodes the message. The extended format is used if the standard one is too short.
     pub fn write(&self) -> Vec<u8> {
         let mut body = vec![VERSION];
         body.extend_from_slice(&self.asn.to_be_bytes());
@@ -41,7 +42,7 @@ impl Open {
         let length = capabilities.len();
         match length {
             0 => body.push(0),
-            // A length of 255 says the long form, so one less is the most.
+            // A length of 255 marks the extended format, so the maximum is 254.
             1..=252 => body.extend_from_slice(&[length as u8 + 2, CAPABILITIES, length as u8]),
             _ => {
                 body.extend_from_slice(&[LONG, LONG]);
@@ -58,7 +59,7 @@ impl Open {
         let mut reader = Reader(body);
         let short = || Notification::message_length(HEAD + body.len());
         if reader.u8().ok_or_else(short)? != VERSION {
-            // The data is the largest version that we speak.
+            // The data is the highest supported version.
             return Err(Notification::new(2, 1, vec![0, VERSION]).into());
         }
         let asn = reader.u16().ok_or_else(short)?;
@@ -73,7 +74,7 @@ impl Open {
 fn read_parameters(mut reader: Reader<'_>, to: &mut Vec<Capability>) -> Result<(), Fault> {
     let malformed = || Notification::new(2, 0, Vec::new());
     let length = reader.u8().ok_or_else(malformed)?;
-    // RFC 9072: the type of the first parameter decides, a length of 255 alone doesn't.
+    // RFC 9072 section 2: the type of the first parameter decides, not a length of 255 alone.
     let long = length != 0 && reader.0.first() == Some(&LONG);
     let length = match long {
         true => {

@@ -1,4 +1,4 @@
-//! Prefixes as BGP writes them: a length in bits, and as many octets as that needs.
+//! Encoding of prefixes: a length in bits, followed by the minimum number of octets.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -7,7 +7,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use super::family::Family;
 use super::read::Reader;
 
-/// Octets that a prefix takes.
+/// Returns the encoded size in octets.
 pub fn size(prefix: &IpNet) -> usize {
     1 + usize::from(prefix.prefix_len()).div_ceil(8)
 }
@@ -22,9 +22,9 @@ pub fn write(prefix: &IpNet, to: &mut Vec<u8>) {
     }
 }
 
-/// All prefixes of `field`, or `None` if one is longer than its family allows or than the field.
-/// Bits past a prefix's length mean nothing; what is multicast is no unicast route and is left out
-/// (RFC 4271 section 6.3).
+/// Decodes all prefixes of `field`; `None` if one is longer than its family allows or exceeds the
+/// field. Bits past the prefix length are cleared. Multicast prefixes are no unicast routes and are
+/// left out (RFC 4271 section 6.3).
 pub fn read_all(family: Family, field: &[u8]) -> Option<Vec<IpNet>> {
     let mut reader = Reader(field);
     let mut prefixes = Vec::new();

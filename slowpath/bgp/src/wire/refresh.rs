@@ -1,38 +1,38 @@
-//! ROUTE-REFRESH (RFC 2918, RFC 7313).
+//! Encoding of ROUTE-REFRESH (RFC 2918, RFC 7313).
 
 use super::family::Family;
 use super::frame::{self, HEAD, Kind};
 use super::notification::{Fault, Notification};
 
-/// A ROUTE-REFRESH (RFC 2918, RFC 7313).
+/// A ROUTE-REFRESH message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refresh {
-    /// AFI and SAFI; only those of a [`Family`] concern us.
+    /// AFI and SAFI; those without a [`Family`] are ignored.
     pub family: (u16, u8),
-    /// What of it.
+    /// Message subtype.
     pub subtype: RefreshKind,
 }
 
-/// The subtype of a ROUTE-REFRESH.
+/// Message subtype of a ROUTE-REFRESH (RFC 7313).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RefreshKind {
-    /// Say all again.
+    /// Request for all routes (subtype 0).
     Asked,
-    /// Saying all again begins.
+    /// Beginning of a route refresh (BoRR, subtype 1).
     Begin,
-    /// Saying all again is done.
+    /// End of a route refresh (EoRR, subtype 2).
     End,
-    /// Not known: to be ignored.
+    /// Unknown subtype, to be ignored.
     Other(u8),
 }
 
 impl Refresh {
-    /// For `family`.
+    /// Creates a message for `family`.
     pub fn new(family: Family, subtype: RefreshKind) -> Refresh {
         Refresh { family: (family.afi(), family.safi()), subtype }
     }
 
-    /// The octets, head and all.
+    /// Encodes the message.
     pub fn write(self) -> Vec<u8> {
         let subtype = match self.subtype {
             RefreshKind::Asked => 0,
@@ -54,7 +54,7 @@ impl Refresh {
             2 => RefreshKind::End,
             other => RefreshKind::Other(other),
         };
-        // RFC 7313 section 5: of these two the length is known.
+        // RFC 7313 section 5: the length of these two is checked.
         if !rest.is_empty() && matches!(subtype, RefreshKind::Begin | RefreshKind::End) {
             let whole = frame::message(Kind::Refresh, body);
             return Err(Notification::new(7, 1, whole).into());

@@ -1,4 +1,4 @@
-//! The codec: octet for octet, error for error, by other readers, and by whatever comes.
+//! Tests of the codec: golden messages, errors, independent decoders and random input.
 
 mod errors;
 mod fuzz;

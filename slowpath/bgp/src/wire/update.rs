@@ -1,6 +1,6 @@
-//! UPDATE as it comes (RFC 4271 sections 4.3 and 6.3, RFC 4760), and what RFC 7606 asks for where
-//! it is wrong. Nothing is installed; all the same each treatment is as strong as the RFC says, so
-//! that what is counted is true and what must end a session does.
+//! Decoding of UPDATEs (RFC 4271 sections 4.3 and 6.3, RFC 4760) with the error handling of RFC
+//! 7606. Routes are not installed, but errors are treated with the required severity, so that
+//! counters are right and a session ends when it must.
 
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv6Addr};
@@ -12,41 +12,42 @@ use super::notification::{Fault, Notification};
 use super::prefix;
 use super::read::Reader;
 
-/// An UPDATE as it came, treated.
+/// A decoded UPDATE, after error handling.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Arrived {
-    /// Prefixes that are gone, those of announcements that count as withdrawn among them.
+    /// Withdrawn prefixes, including announced ones that were treated as withdrawn.
     pub withdrawn: Vec<IpNet>,
-    /// Prefixes that are there.
+    /// Announced prefixes.
     pub announced: Vec<IpNet>,
-    /// What is said of them.
+    /// Attributes of the announced prefixes.
     pub path: Path,
-    /// The peer has said all that it had to say at first (RFC 4724).
+    /// The UPDATE is an End-of-RIB marker (RFC 4724).
     pub end_of_rib: Option<Family>,
-    /// Nothing of this family is heard any more: its prefixes could not be found.
+    /// The prefixes of this family could not be parsed: ignore the family from now on (AFI/SAFI
+    /// disable of RFC 7606).
     pub disabled: Option<Family>,
-    /// What had to be done.
+    /// Error handling that was applied.
     pub treated: Treated,
 }
 
-/// What had to be done about an UPDATE, by severity (RFC 7606 section 2).
+/// Error handling of an UPDATE, by increasing severity (RFC 7606 section 2).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Treated {
-    /// Nothing.
+    /// No error.
     #[default]
     AsSent,
-    /// An attribute counts as not said.
+    /// An attribute was discarded.
     Discarded(&'static str),
-    /// Its routes count as withdrawn.
+    /// The routes were treated as withdrawn.
     Withdrawn(&'static str),
 }
 
-/// The two attributes of RFC 4760, as far as they were read.
+/// The two attributes of RFC 4760, as far as they were decoded.
 #[derive(Default)]
 struct Multiprotocol {
     reach: Option<(Family, Vec<IpNet>)>,
     unreach: Option<(Family, Vec<IpNet>)>,
-    /// One of another family, which is ignored.
+    /// One of them is of an unsupported family, which is ignored.
     foreign: bool,
 }
 
@@ -57,11 +58,11 @@ struct Reading<'a> {
     disabled: Option<Family>,
     treated: Treated,
     seen: [bool; 256],
-    /// How many attributes other than MP_UNREACH_NLRI there are.
+    /// Number of attributes other than MP_UNREACH_NLRI.
     others: usize,
 }
 
-/// Reads the body of an UPDATE.
+/// Decodes the body of an UPDATE.
 pub fn read(body: &[u8], context: &Context) -> Result<Arrived, Fault> {
     let (withdrawn, attributes, announced) = fields(body).ok_or_else(malformed_list)?;
     let network = || Notification::new(3, 10, Vec::new());
@@ -83,7 +84,7 @@ pub fn read(body: &[u8], context: &Context) -> Result<Arrived, Fault> {
     reading.missing(!announced.is_empty());
     let reaches = !announced.is_empty() || reading.multiprotocol.reach.is_some();
     if let (Treated::Withdrawn(_), false, 1..) = (reading.treated, reaches, reading.others) {
-        // RFC 7606 section 5.2: no route to withdraw, so nobody knows what was meant.
+        // RFC 7606 section 5.2: without a route to withdraw, the meaning of the UPDATE is unknown.
         return Err(malformed_list().into());
     }
     let Multiprotocol { reach, unreach, .. } = reading.multiprotocol;
@@ -107,7 +108,7 @@ fn malformed_list() -> Notification {
     Notification::new(3, 1, Vec::new())
 }
 
-/// Withdrawn routes, attributes, announced routes.
+/// Splits the body into withdrawn routes, attributes and announced routes.
 fn fields(body: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let mut reader = Reader(body);
     let length = reader.u16()?;
@@ -122,7 +123,7 @@ impl Reading<'_> {
         let mut reader = Reader(field);
         while !reader.is_empty() {
             let Some((flags, code, value, whole)) = next(&mut reader) else {
-                // RFC 7606 section 4: the field's own length finds the routes all the same.
+                // RFC 7606 section 4: the total attribute length still delimits the routes.
                 self.others += 1;
                 self.malformed(Malformed::Withdraw("an attribute reaches past the attributes"));
                 return Ok(());
@@ -135,7 +136,7 @@ impl Reading<'_> {
     fn attribute(&mut self, flags: u8, code: u8, value: &[u8], whole: &[u8]) -> Result<(), Fault> {
         let multiprotocol = matches!(code, code::MP_REACH | code::MP_UNREACH);
         if std::mem::replace(&mut self.seen[usize::from(code)], true) {
-            // Of others the first one counts (RFC 7606 section 3 g).
+            // Of other duplicates the first one counts (RFC 7606 section 3 g).
             return match multiprotocol {
                 true => Err(malformed_list().into()),
                 false => Ok(()),
@@ -170,14 +171,14 @@ impl Reading<'_> {
             Malformed::Discard(why) => Treated::Discarded(why),
             Malformed::Withdraw(why) => Treated::Withdrawn(why),
         };
-        // The first of the most severe ones is told.
+        // Keeps the first error of the highest severity.
         if std::mem::discriminant(&treated) != std::mem::discriminant(&self.treated) {
             self.treated = self.treated.max(treated);
         }
     }
 
-    /// MP_REACH_NLRI. Where its prefixes can't be found, its family is not heard any more: that is
-    /// milder than the end of the session, and allowed (RFC 7606 section 7.11).
+    /// Decodes MP_REACH_NLRI. If its prefixes cannot be parsed, the family is ignored from now on,
+    /// which is milder than ending the session and allowed by RFC 7606 section 7.11.
     fn reach(&mut self, value: &[u8], whole: &[u8]) -> Result<(), Fault> {
         let mut reader = Reader(value);
         let (family, length) = family(&mut reader)
@@ -189,7 +190,7 @@ impl Reading<'_> {
         };
         let next_hop = reader.take(length.into()).and_then(|octets| self.next_hop(family, octets));
         let prefixes = next_hop.and_then(|next_hop| {
-            // An octet that was once a count of something else.
+            // Reserved octet, formerly the number of SNPAs.
             reader.u8()?;
             Some((next_hop, prefix::read_all(family, reader.0)?))
         });
@@ -214,7 +215,8 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// The global next hop; a link-local one may follow an IPv6 one (RFC 2545).
+    /// Returns the global next hop; an IPv6 next hop may be followed by a link-local one (RFC
+    /// 2545).
     fn next_hop(&self, family: Family, octets: &[u8]) -> Option<IpAddr> {
         let ipv6_allowed = family == Family::Ipv6Unicast || self.context.extended_next_hop;
         match octets.len() {
@@ -226,7 +228,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Attributes that have to be there with routes (RFC 4271 section 5, RFC 7606 section 3 d).
+    /// Checks for mandatory attributes of routes (RFC 4271 section 5, RFC 7606 section 3 d).
     fn missing(&mut self, classic: bool) {
         if !classic && self.multiprotocol.reach.is_none() {
             return;
@@ -241,7 +243,8 @@ impl Reading<'_> {
         }
     }
 
-    /// An UPDATE with nothing in it, or with an empty MP_UNREACH_NLRI alone (RFC 4724 section 2).
+    /// Recognizes End-of-RIB: an empty UPDATE, or one with only an empty MP_UNREACH_NLRI (RFC 4724
+    /// section 2).
     fn end_of_rib(&self, length: usize) -> Option<Family> {
         if length == 4 {
             return Some(Family::Ipv4Unicast);
@@ -251,7 +254,7 @@ impl Reading<'_> {
     }
 }
 
-/// The next attribute: flags, type, value, all of it.
+/// Returns the next attribute: flags, type, value, and all of its octets.
 fn next<'a>(reader: &mut Reader<'a>) -> Option<(u8, u8, &'a [u8], &'a [u8])> {
     let all = reader.0;
     let [flags, code] = reader.array()?;
@@ -263,7 +266,7 @@ fn next<'a>(reader: &mut Reader<'a>) -> Option<(u8, u8, &'a [u8], &'a [u8])> {
     Some((flags, code, value, &all[..all.len() - reader.0.len()]))
 }
 
-/// AFI and SAFI: `Some(None)` is one that we don't speak.
+/// Reads AFI and SAFI; `Some(None)` for an unsupported family.
 fn family(reader: &mut Reader<'_>) -> Option<Option<Family>> {
     Some(Family::of(reader.u16()?, reader.u8()?))
 }

@@ -1,7 +1,7 @@
-//! UPDATE as we say it: as many prefixes of equal attributes as a message has room for.
+//! Encoding of UPDATEs: as many prefixes with equal attributes as fit in a message.
 //!
-//! IPv4 prefixes with an IPv4 next hop stand in the message's own fields, all others in the
-//! attributes of RFC 4760, which come first (RFC 7606 section 5.1).
+//! IPv4 prefixes with an IPv4 next hop are in the fields of RFC 4271, all others in the attributes
+//! of RFC 4760, which come first (RFC 7606 section 5.1).
 
 use std::net::IpAddr;
 
@@ -13,25 +13,26 @@ use super::family::Family;
 use super::frame::{self, HEAD, Kind};
 use super::prefix;
 
-/// What of a session decides how routes are said.
+/// Negotiated parameters that affect the encoding of UPDATEs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Speaking {
-    /// Our number.
+    /// Local AS number.
     pub local_asn: u32,
-    /// The peer is of our own autonomous system.
+    /// The peer is internal (iBGP).
     pub internal: bool,
-    /// Numbers have four octets.
+    /// AS numbers have four octets (RFC 6793).
     pub four_octet: bool,
-    /// IPv4 prefixes may have an IPv6 next hop.
+    /// IPv4 prefixes may have an IPv6 next hop (RFC 8950).
     pub extended_next_hop: bool,
-    /// The longest message.
+    /// Maximum message size in octets.
     pub limit: usize,
-    /// The peer's address, which is nobody's next hop there (RFC 4271 section 5.1.3).
+    /// Address of the peer, which must not be the next hop of routes sent to it (RFC 4271 section
+    /// 5.1.3).
     pub peer: IpAddr,
 }
 
 impl Speaking {
-    /// Whether a prefix of `family` can be said with this next hop.
+    /// Returns whether a prefix of `family` can be sent with this next hop.
     pub fn can_say(&self, family: Family, next_hop: IpAddr) -> bool {
         match (family, next_hop) {
             (_, peer) if peer == self.peer => false,
@@ -41,8 +42,9 @@ impl Speaking {
         }
     }
 
-    /// An UPDATE that announces as many of `prefixes` as it has room for, taken from the end, and
-    /// which those are. `None`: not one has room, because there are too many communities.
+    /// Encodes an UPDATE that announces as many of `prefixes` as fit, taken from the end, and
+    /// returns it with these prefixes. `None` if not even one fits, because of too many
+    /// communities.
     pub fn announce(
         &self,
         family: Family,
@@ -55,7 +57,7 @@ impl Speaking {
             IpAddr::V4(address) => address.octets().to_vec(),
             IpAddr::V6(address) => address.octets().to_vec(),
         };
-        // Flags, type, length of two octets, AFI, SAFI, length of the next hop, reserved.
+        // Flags, type, 2-octet length, AFI, SAFI, next hop length, reserved.
         let reach = if classic { 0 } else { 4 + 3 + 1 + next_hop.len() + 1 };
         let room = self.limit.checked_sub(HEAD + 4 + reach + rest.len())?;
         let (field, taken) = take(prefixes, room);
@@ -76,7 +78,7 @@ impl Speaking {
         Some((message, taken))
     }
 
-    /// All attributes but MP_REACH_NLRI, by type.
+    /// Encodes all attributes but MP_REACH_NLRI, ordered by type.
     fn attributes(&self, family: Family, said: &Attributes) -> Vec<u8> {
         let mut to = Vec::new();
         let origin = match said.origin {
@@ -113,7 +115,7 @@ impl Speaking {
         to
     }
 
-    /// Our number, more than once if it is to look far. Internal peers get an empty path.
+    /// Encodes the AS_PATH: the local AS number, repeated by `prepend`; empty on internal sessions.
     fn as_path(&self, prepend: u8, four_octet: bool) -> Vec<u8> {
         if self.internal {
             return Vec::new();
@@ -132,10 +134,10 @@ impl Speaking {
         path
     }
 
-    /// An UPDATE that withdraws as many of `prefixes`, all of `family`, as it has room for, taken
-    /// from the end, and which those are.
+    /// Encodes an UPDATE that withdraws as many of `prefixes`, all of `family`, as fit, taken from
+    /// the end, and returns it with these prefixes.
     pub fn withdraw(&self, family: Family, prefixes: &mut Vec<IpNet>) -> (Vec<u8>, Vec<IpNet>) {
-        // Flags, type, length of two octets, AFI, SAFI.
+        // Flags, type, 2-octet length, AFI, SAFI.
         let around = if family == Family::Ipv4Unicast { 0 } else { 4 + 3 };
         let (field, taken) = take(prefixes, self.limit - HEAD - 4 - around);
         let message = match family {
@@ -151,7 +153,7 @@ impl Speaking {
     }
 }
 
-/// That all of `family` was said (RFC 4724 section 2).
+/// Encodes the End-of-RIB marker of `family` (RFC 4724 section 2).
 pub fn end_of_rib(family: Family) -> Vec<u8> {
     let mut attributes = Vec::new();
     if family != Family::Ipv4Unicast {
@@ -160,7 +162,8 @@ pub fn end_of_rib(family: Family) -> Vec<u8> {
     update(&[], &attributes, &[])
 }
 
-/// Prefixes from the end, as many as fit `room`: as octets, and which they are.
+/// Removes prefixes from the end, as many as fit in `room` octets, and returns them encoded and as
+/// prefixes.
 fn take(prefixes: &mut Vec<IpNet>, room: usize) -> (Vec<u8>, Vec<IpNet>) {
     let (mut field, mut taken) = (Vec::new(), Vec::new());
     while let Some(last) = prefixes.pop_if(|last| field.len() + prefix::size(last) <= room) {
@@ -181,7 +184,8 @@ fn push(to: &mut Vec<u8>, flags: u8, code: u8, value: &[u8]) {
     to.extend_from_slice(value);
 }
 
-/// With a length of two octets however short: its place in the sum of lengths is fixed.
+/// Appends an attribute with a 2-octet length even if it is short, because the size calculation
+/// counts on it.
 fn push_long(to: &mut Vec<u8>, code: u8, value: &[u8]) {
     to.extend_from_slice(&[flag::OPTIONAL | flag::EXTENDED, code]);
     to.extend_from_slice(&(value.len() as u16).to_be_bytes());

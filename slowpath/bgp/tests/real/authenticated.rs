@@ -1,4 +1,4 @@
-//! TCP-AO (RFC 5925) with a real kernel and a real BIRD; `tcp-ao.sh` brings both.
+//! Tests of TCP-AO (RFC 5925) between two kernels, with BIRD as neighbor; `tcp-ao.sh` sets up both.
 
 use std::io::Read;
 use std::net::TcpStream;
@@ -11,7 +11,8 @@ use routers::{Bird, PATIENCE, wait_for};
 
 use crate::network::*;
 
-/// Two keys: that with which BIRD opens connections, and another with other ids at each end.
+/// Returns BIRD's configuration with two keys per session: the one with which BIRD opens
+/// connections, and one with different IDs at each end.
 fn bird() -> String {
     let session = |name: &str, ours: &str, theirs: &str, more: &str| {
         format!(
@@ -35,7 +36,7 @@ fn ao(ids: (u8, u8), algorithm: AoAlgorithm, secret: &str) -> AoKey {
     AoKey { send_id: ids.0, receive_id: ids.1, algorithm, secret: secret.to_owned() }
 }
 
-/// Over IPv4 BIRD connects, with its first key; over IPv6 we do, with the second.
+/// Over IPv4, BIRD connects with its first key; over IPv6, the speaker connects with the second.
 fn authenticated(address: &str, secrets: [&str; 2]) -> Wanted {
     let mut wanted = wanted(key(address));
     let first = ao((5, 5), AoAlgorithm::HmacSha1, secrets[0]);
@@ -70,7 +71,7 @@ fn sessions_with_equal_tcp_ao_keys_come_up_and_no_others() -> Outcome {
         Ok(crate::speaks::counter(&text, "TCPAOBad"))
     };
 
-    // The ids are known and the secrets are others: the kernels drop each SYN.
+    // Known key IDs with other secrets: the kernels drop each SYN.
     add(&mut ours, ["Third", "Fourth"]);
     for ns in [&here, &there] {
         wait_for("codes that fail", PATIENCE, || {
@@ -96,7 +97,7 @@ fn sessions_with_equal_tcp_ao_keys_come_up_and_no_others() -> Outcome {
         wait_for(name, PATIENCE, || Ok((up(name)?, String::new())))?;
     }
 
-    // From the neighbor's address, without a code: the kernel answers no SYN.
+    // From the neighbor's address but without TCP-AO, SYNs are not answered.
     drop(theirs);
     let opened = there.run(|| {
         let to = ([10, 0, 0, 1], 179).into();

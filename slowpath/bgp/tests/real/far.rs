@@ -1,4 +1,4 @@
-//! A neighbour beyond a router: as many hops as are configured, and BFD over them.
+//! Tests of a neighbor beyond a router: hop limits, and multihop BFD.
 
 use std::time::Instant;
 
@@ -23,8 +23,8 @@ fn far(hops: u8, ours: &str, key: PeerKey, minimum_ttl: Option<u8>) -> Wanted {
     Wanted { interface: None, bfd, ..wanted }
 }
 
-/// With one hop nothing gets there; with two a session of each family and its routes do.
-/// `minimum_ttl`: hops that the neighbour's BFD packets have left behind the router.
+/// With one hop no packets arrive; with two, both sessions are established and routes arrive.
+/// `minimum_ttl` is the TTL of the neighbor's BFD packets behind the router.
 fn over_a_router(kind: Kind, minimum_ttl: Option<u8>) -> Outcome {
     let [here, middle, there] = beyond_a_router()?;
     let plan = Plan { place: Place::Far, bfd: minimum_ttl.is_some(), ..Plan::default() };
@@ -34,7 +34,7 @@ fn over_a_router(kind: Kind, minimum_ttl: Option<u8>) -> Outcome {
     let keys = ends.map(|(_, theirs)| key(theirs));
 
     for ((own, _), key) in ends.into_iter().zip(keys) {
-        // Nobody connects to us, so that all that is seen is ours.
+        // The neighbor must not connect, so that all observed packets are the speaker's.
         ours.speaker.add(key, Wanted { listen_port: None, ..far(1, own, key, None) });
     }
     wait_for("packets that end at the router", PATIENCE, || {
@@ -70,7 +70,7 @@ fn over_a_router(kind: Kind, minimum_ttl: Option<u8>) -> Outcome {
         return Ok(());
     }
 
-    // All links stay up, and the router takes nothing through any more.
+    // All links stay up, and the router drops forwarded packets.
     wait_for("timers as agreed on", PATIENCE, || {
         let said: Vec<u64> =
             ours.bfd_report().sessions.iter().map(|told| told.detection_us).collect();

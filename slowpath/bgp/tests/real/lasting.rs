@@ -1,4 +1,4 @@
-//! Who is away for longer than a restart takes (RFC 9494), and who holds BFD down on purpose.
+//! Tests of long-lived graceful restart (RFC 9494) and of BFD in AdminDown.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::network::*;
 use crate::theirs::{Kind, Plan, Theirs};
 
 const KEPT: &str = "192.0.2.1/32";
-/// What the neighbour writes at a route that it keeps as a last resort.
+/// Community of routes that the neighbor keeps as a last resort (RFC 9494).
 const LLGR_STALE: u32 = 0xffff_0006;
 
-/// Killed and away for longer than the restart time: the neighbour keeps the route as a last
-/// resort, says so by its community, and has it as before once we are back.
+/// The speaker is killed and stays away for longer than the restart time: the neighbor keeps the
+/// route as a last resort, marks it with the community, and restores it afterwards.
 fn away_for_longer(kind: Kind) -> Outcome {
     let (here, there) = neighbours()?;
     let theirs = Theirs::start(kind, &there, &Plan { long_lived: true, ..Plan::default() })?;
@@ -67,7 +67,7 @@ fn gobgp_keeps_a_route_as_a_last_resort_until_we_are_back() -> Outcome {
     away_for_longer(Kind::Gobgp)
 }
 
-/// Nothing of BFD's comes into a namespace or leaves it; all else does.
+/// Drops BFD packets in both directions; other packets pass.
 const DEAF_AND_MUTE: &str = "table inet silent { \
     chain to { type filter hook input priority 0; udp dport 3784 drop; }; \
     chain from { type filter hook output priority 0; udp dport 3784 drop; }; }";
@@ -75,7 +75,7 @@ const DEAF_AND_MUTE: &str = "table inet silent { \
 #[test]
 fn what_frr_holds_down_ends_no_session_and_lets_strict_peers_begin() -> Outcome {
     let (here, there) = neighbours()?;
-    // Its BFD is there, and its BGP doesn't ask it: whatever becomes of sessions is our doing.
+    // FRR's BFD runs but its BGP does not use it: any effect on sessions is caused by the speaker.
     let plan = Plan { bfd: true, frr: " no neighbor ADDRESS bfd\n", ..Plan::default() };
     let theirs = Theirs::start(Kind::Frr, &there, &plan)?;
     let Theirs::Frr(frr) = &theirs else { unreachable!() };
@@ -94,7 +94,7 @@ fn what_frr_holds_down_ends_no_session_and_lets_strict_peers_begin() -> Outcome 
     ours.wait_until_up(key(FOUR))?;
     let before = up(&ours, true)?.peer.flaps;
 
-    // Held down while it is up: our side keeps the session.
+    // AdminDown while the session is up: the speaker keeps the BGP session.
     hold(true)?;
     let told = up(&ours, false)?;
     assert_eq!((told.peer.state, told.peer.flaps), (State::Established, before), "{told:?}");
@@ -102,7 +102,8 @@ fn what_frr_holds_down_ends_no_session_and_lets_strict_peers_begin() -> Outcome 
     up(&ours, true)?;
     ours.wait_until_up(key(FOUR))?;
 
-    // Lost: a strict peer waits, though it hears the neighbour again, which doesn't hear us.
+    // BFD lost: a strict peer waits, even if it receives the neighbor's packets again but not vice
+    // versa.
     here.fed("nft", &["-f", "-"], DEAF_AND_MUTE)?;
     ours.wait(key(FOUR), "waits", |told| told.peer.state == State::Idle)?;
     here.command("nft", &["flush", "chain", "inet", "silent", "to"])?;
@@ -111,7 +112,7 @@ fn what_frr_holds_down_ends_no_session_and_lets_strict_peers_begin() -> Outcome 
         Ok((report.sessions[0].state == bfd::packet::State::Init, format!("{report:?}")))
     })?;
     assert_eq!(ours.told(key(FOUR)).peer.state, State::Idle);
-    // Held down on purpose: there is nothing to wait for.
+    // AdminDown: the peer does not wait for BFD.
     hold(true)?;
     let told = ours.wait_until_up(key(FOUR))?;
     assert!(told.bfd.is_some_and(|bfd| !bfd.up), "{:?}", ours.bfd_report());

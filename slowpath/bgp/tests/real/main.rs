@@ -1,4 +1,4 @@
-//! Our speaker on real networks, with real routers.
+//! Tests of the BGP speaker against FRR, BIRD and GoBGP in network namespaces.
 
 mod authenticated;
 mod far;

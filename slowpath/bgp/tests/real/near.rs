@@ -1,4 +1,4 @@
-//! A neighbour whose address counts on one network only, and interfaces that aren't there.
+//! Tests of link-local neighbors and of missing interfaces.
 
 use bgp::peer::{State, Stop};
 use bgp::speaker::{PeerKey, Wanted};
@@ -16,12 +16,13 @@ fn near(key: PeerKey) -> Wanted {
     Wanted { interface: Some("here".to_owned()), bfd: None, ..wanted }
 }
 
-/// A session by the interface, begun by them and then by us, beside a neighbour of any interface
-/// whose listener has the same port; with BFD where the neighbour has it.
+/// Establishes a link-local session on an interface, opened by the neighbor and then by the
+/// speaker, while another peer listens on the same port on all interfaces; with BFD where the
+/// neighbor supports it.
 fn link_local(kind: Kind) -> Outcome {
     let [here, there] = [namespace("ours")?, namespace("theirs")?];
     for ns in [&here, &there] {
-        // No addresses but ours.
+        // Disables automatic link-local addresses.
         ns.sysctl("ipv6/conf/default/addr_gen_mode", "1")?;
     }
     let ours_there = ["10.0.0.1/24", "fd00::1/64", "fe80::1/64"];
@@ -35,7 +36,7 @@ fn link_local(kind: Kind) -> Outcome {
     let theirs = Theirs::start(kind, &there, &plan)?;
     let us = if kind == Kind::Gobgp { "fe80::1%there" } else { "fe80::1" };
     let mut ours = Ours::start(&here)?;
-    // A listener of all addresses and interfaces on the same port; nobody is there.
+    // A wildcard listener on the same port, for a peer that does not exist.
     let mut nobody = wanted(key("fd00::9"));
     (nobody.interface, nobody.settings.transport.local) = (None, None);
     nobody.settings.passive = true;
@@ -44,8 +45,8 @@ fn link_local(kind: Kind) -> Outcome {
 
     let key = key(LINK_LOCAL);
     use bgp::session::Direction::{Inbound, Outbound};
-    // FRR connects to link-local addresses only that it has from router advertisements, which are
-    // none of a gateway's to send: with it, we begin.
+    // FRR connects only to link-local addresses that it learned from router advertisements, which a
+    // gateway does not send: with FRR, only the speaker connects.
     let directions: &[_] = if kind == Kind::Frr { &[Outbound] } else { &[Inbound, Outbound] };
     for &direction in directions {
         let mut wanted = near(key);

@@ -1,4 +1,4 @@
-//! Our speaker in a namespace, on a thread of its own, and what tests ask of it.
+//! The speaker under test, which runs on a thread of its own in a network namespace.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -20,19 +20,19 @@ use tokio::sync::oneshot;
 
 pub type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-/// Our number: one of four octets.
+/// Local AS number, of four octets.
 pub const OUR_ASN: u32 = 4_200_000_001;
-/// Theirs.
+/// AS number of the neighbor.
 pub const THEIR_ASN: u32 = 65_002;
 
-/// Our side.
+/// The speaker under test.
 pub struct Ours {
     pub speaker: Speaker,
     runtime: Handle,
     life: Life,
 }
 
-/// The thread; it ends with this.
+/// The speaker's thread, which ends when this is dropped.
 struct Life {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<routers::Result<()>>>,
@@ -42,14 +42,14 @@ impl Drop for Life {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A panic in it was printed where it happened.
+            // The panic was already printed.
             let _ = thread.join();
         }
     }
 }
 
 impl Ours {
-    /// Starts it in a namespace.
+    /// Starts a speaker in a namespace.
     pub fn start(ns: &Netns) -> Outcome<Ours> {
         let (stop, stopped) = oneshot::channel::<()>();
         let (tell, told) = std::sync::mpsc::channel();
@@ -64,13 +64,13 @@ impl Ours {
         Ok(Ours { speaker, runtime, life: Life { stop: Some(stop), thread: Some(thread) } })
     }
 
-    /// Ends it as a SIGKILL would: sockets closed, no word said.
+    /// Ends the speaker like SIGKILL: sockets are closed, no message is sent.
     pub fn kill(self) {
         let Ours { speaker, life, .. } = self;
         drop((speaker, life));
     }
 
-    /// Ends it when all peers that were removed have heard it.
+    /// Ends the speaker once removed peers were sent their NOTIFICATIONs.
     pub fn end(self) {
         let Ours { speaker, runtime, life } = self;
         runtime.block_on(speaker.end());
@@ -86,7 +86,7 @@ impl Ours {
         self.speaker.told(key, Instant::now()).expect("it is there")
     }
 
-    /// Waits until a peer is so.
+    /// Waits until the status of a peer satisfies `so`.
     pub fn wait(&self, key: PeerKey, what: &str, so: impl Fn(&Told) -> bool) -> Outcome<Told> {
         let mut last = None;
         wait_for(&format!("{key}: {what}"), PATIENCE, || {
@@ -109,7 +109,8 @@ impl Ours {
     }
 }
 
-/// Us and a neighbour on one network: 10.0.0.1 and fd00::1 on `here`, .2 and ::2 on `there`.
+/// Creates two connected namespaces: 10.0.0.1 and fd00::1 on `here` in the first, 10.0.0.2 and
+/// fd00::2 on `there` in the second.
 pub fn neighbours() -> routers::Result<(Arc<Netns>, Arc<Netns>)> {
     let (ours, theirs) = (namespace("ours")?, namespace("theirs")?);
     cable(
@@ -119,39 +120,39 @@ pub fn neighbours() -> routers::Result<(Arc<Netns>, Arc<Netns>)> {
     Ok((ours, theirs))
 }
 
-/// The neighbour's addresses.
+/// Addresses of the neighbor.
 pub const FOUR: &str = "10.0.0.2";
 pub const SIX: &str = "fd00::2";
 
-/// Which peer is at an address.
+/// Returns the key of the peer at an address.
 pub fn key(address: &str) -> PeerKey {
     PeerKey { local_asn: OUR_ASN, peer: SocketAddr::new(address.parse().expect("an address"), 179) }
 }
 
-/// A peer as tests want it: quick to come back.
+/// Returns the configuration of a peer, with short timers.
 pub fn wanted(key: PeerKey) -> Wanted {
     let identifier = Ipv4Addr::new(10, 0, 0, 1);
     let mut settings = Settings::new(key.local_asn, identifier, key.peer, THEIR_ASN);
     settings.connect_retry = Duration::from_secs(2);
-    // FRR advertises itself as a router, and gives us more addresses to begin from.
+    // FRR sends router advertisements, so that the kernel has further source addresses.
     settings.transport.local =
         key.peer.is_ipv6().then(|| IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, 1]));
     let interface = key.peer.is_ipv6().then(|| "here".to_owned());
     Wanted { settings, listen_port: Some(179), interface, bfd: None }
 }
 
-/// 300 ms, three times.
+/// Returns BFD settings with 300 ms and multiplier 3.
 pub fn watched() -> Watched {
     Watched { multihop: false, settings: bfd::Settings::default() }
 }
 
-/// Routes that outlive us.
+/// Returns graceful restart settings.
 pub fn graceful(restarted: bool) -> Option<GracefulRestart> {
     let time = Duration::from_secs(60);
     Some(GracefulRestart { time, long_lived: None, restarted, forwarding: true })
 }
 
-/// A table of prefixes that have these attributes.
+/// Returns a table of prefixes with these attributes.
 pub fn table<'a>(rows: impl IntoIterator<Item = (&'a str, Attributes)>) -> Arc<Table> {
     let rows = rows.into_iter();
     let routes: BTreeMap<_, _> =
@@ -163,7 +164,7 @@ pub fn by(next_hop: &str) -> Attributes {
     Attributes::new(next_hop.parse().expect("an address"))
 }
 
-/// The prefix of an address alone.
+/// Returns the host prefix of an address.
 pub fn host(address: impl Into<IpAddr>) -> IpNet {
     address.into().into()
 }

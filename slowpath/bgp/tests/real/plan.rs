@@ -1,38 +1,39 @@
-//! How a neighbour is configured, in the words of each router.
+//! Configuration of a neighbor, for each of the routing daemons.
 
 use crate::network::{OUR_ASN, THEIR_ASN};
 
-/// How the neighbour is configured, towards us at two addresses.
+/// Configuration of a neighbor with two sessions.
 #[derive(Clone, Default)]
 pub struct Plan {
-    /// Where both are.
+    /// Network topology.
     pub place: Place,
-    /// It is of our own system.
+    /// The neighbor is internal (iBGP).
     pub internal: bool,
-    /// The key of both sessions.
+    /// TCP-MD5 key of both sessions.
     pub password: Option<&'static str>,
-    /// BFD on both ways.
+    /// BFD on both paths.
     pub bfd: bool,
-    /// Routes of who doesn't come back in time are kept as a last resort.
+    /// Long-lived graceful restart (RFC 9494).
     pub long_lived: bool,
-    /// More lines of FRR's for a neighbour, `ADDRESS` stands for ours.
+    /// Further lines of FRR's neighbor configuration; `ADDRESS` is replaced by the speaker's
+    /// address.
     pub frr: &'static str,
 }
 
-/// Where both are.
+/// Network topology.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub enum Place {
-    /// On one network.
+    /// On one link.
     #[default]
     Near,
-    /// On one network, with addresses that count there only.
+    /// On one link, with link-local IPv6 addresses.
     LinkLocal,
-    /// With a router between.
+    /// With a router in between.
     Far,
 }
 
 impl Place {
-    /// Our addresses and theirs, of IPv4 and of IPv6.
+    /// Returns the speaker's and the neighbor's addresses, for IPv4 and IPv6.
     pub fn ends(self) -> [(&'static str, &'static str); 2] {
         match self {
             Place::Near => [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")],
@@ -41,13 +42,13 @@ impl Place {
         }
     }
 
-    /// What stands behind one of our addresses where it doesn't say enough.
+    /// Returns the zone of a link-local address, or an empty string.
     fn zone(self, ours: &str) -> &'static str {
         if self == Place::LinkLocal && name(ours) == "six" { "%there" } else { "" }
     }
 }
 
-/// BIRD's name of the session with an address of ours.
+/// Returns BIRD's name of the session with one of the speaker's addresses.
 pub fn name(ours: &str) -> &'static str {
     if ours.contains(':') { "six" } else { "four" }
 }
@@ -57,7 +58,7 @@ impl Plan {
         if self.internal { OUR_ASN } else { THEIR_ASN }
     }
 
-    /// In the words of FRR.
+    /// Returns the configuration for FRR.
     pub fn frr(&self) -> String {
         let mut text = format!(
             "router bgp {}\n bgp router-id 10.0.0.2\n no bgp ebgp-requires-policy\n \
@@ -100,7 +101,7 @@ impl Plan {
         text
     }
 
-    /// In the words of BIRD.
+    /// Returns the configuration for BIRD.
     pub fn bird(&self) -> String {
         let mut text = "log stderr all;\nrouter id 10.0.0.2;\nprotocol device {}\n\
              protocol static { ipv4; route 192.0.2.99/32 blackhole; }\n\
@@ -135,7 +136,7 @@ impl Plan {
         text
     }
 
-    /// In the words of GoBGP.
+    /// Returns the configuration for GoBGP.
     pub fn gobgp(&self) -> String {
         let asn = self.asn();
         let mut text = format!("[global.config]\n as = {asn}\n router-id = \"10.0.0.2\"\n");

@@ -1,4 +1,4 @@
-//! Who goes and comes back: the neighbour, and we.
+//! Tests of restarts of the neighbor and of the speaker.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::theirs::{Kind, Plan, Theirs};
 
 const KEPT: &str = "192.0.2.1/32";
 const KEPT_SIX: &str = "2001:db8::1/128";
-/// What we don't announce any more when we come back.
+/// A route that is not announced any more after the restart.
 const OLD: &str = "192.0.2.2/32";
 
 fn begin(ours: &mut Ours, restarted: bool, bfd: bool) {
@@ -20,8 +20,8 @@ fn begin(ours: &mut Ours, restarted: bool, bfd: bool) {
     ours.speaker.add(key(FOUR), wanted);
 }
 
-/// Our process dies with its sockets and comes back; the neighbour keeps what it has until it is
-/// told all, by its own word, and at no moment misses what stays.
+/// The speaker dies with its sockets and comes back; the neighbor keeps its routes until
+/// End-of-RIB, and never misses a route that stays.
 fn we_come_back(kind: Kind, bfd: bool) -> Outcome {
     let (here, there) = neighbours()?;
     let mut theirs = Theirs::start(kind, &there, &Plan { bfd, ..Plan::default() })?;
@@ -66,7 +66,7 @@ fn we_come_back(kind: Kind, bfd: bool) -> Outcome {
     }
     let after = theirs.wait_until_up("10.0.0.1")?;
     assert_ne!(after.epoch, before.epoch);
-    // The table is not said to be complete: what is not said again is still kept.
+    // The table is not complete yet: routes that were not sent again are still kept.
     assert!(theirs.route(OLD)?.is_some_and(|route| route.stale), "{:?}", theirs.route(OLD)?);
     ours.speaker.complete();
     wait_for(&format!("{OLD} gone"), PATIENCE, || {
@@ -80,7 +80,7 @@ fn we_come_back(kind: Kind, bfd: bool) -> Outcome {
         assert_eq!(said["ipv4Unicast"]["fBit"], true, "{said}");
     }
 
-    // And the neighbour: it dies, comes back, and has all again.
+    // Then the neighbor dies, comes back, and gets all routes again.
     theirs.kill()?;
     ours.wait(key(FOUR), "down", |told| told.peer.state != State::Established)?;
     theirs.restart()?;
@@ -107,11 +107,11 @@ fn gobgp_keeps_our_routes_while_we_restart_and_has_them_again_when_it_does() -> 
     we_come_back(Kind::Gobgp, false)
 }
 
-/// What both may take to know that BFD of 900 ms misses the other: the rest is for machines that
-/// are busy with other tests. Nothing but BFD would tell before the 90 s of the hold time.
+/// Maximum time until both sides detect the loss by BFD with 900 ms; the rest is slack for busy
+/// machines. Only BFD detects it before the hold time of 90 s.
 pub const DETECTED: Duration = Duration::from_secs(10);
 
-/// The way is cut while all links stay up, so that nothing but BFD tells.
+/// Cuts the path while all links stay up, so that only BFD detects it.
 fn cut(kind: Kind) -> Outcome {
     let (here, there) = neighbours()?;
     let theirs = Theirs::start(kind, &there, &Plan { bfd: true, ..Plan::default() })?;
@@ -119,7 +119,7 @@ fn cut(kind: Kind) -> Outcome {
     let keys = [key(FOUR), key(SIX)];
     for key in keys {
         let mut wanted = wanted(key);
-        // Routes are not kept for who is cut off.
+        // Routes are not kept if BFD detects a failure.
         wanted.settings.graceful_restart = graceful(false);
         wanted.bfd = Some(watched());
         ours.speaker.add(key, wanted);
@@ -150,7 +150,7 @@ fn cut(kind: Kind) -> Outcome {
         assert!(said.contains("BFD down"), "{said}");
         assert!(told.bfd.is_some_and(|bfd| !bfd.up && bfd.why.is_some()));
     }
-    // BIRD is configured to keep them as in a restart (`bfd graceful`); FRR removes the routes.
+    // BIRD is configured to keep the routes as in a restart (`bfd graceful`); FRR removes them.
     match kind {
         Kind::Bird => theirs.wait_for(KEPT, "kept", |route| route.is_some_and(|it| it.stale))?,
         Kind::Frr | Kind::Gobgp => theirs.wait_for(KEPT, "gone", |route| route.is_none())?,

@@ -1,5 +1,5 @@
-//! What sockets do, beside carrying octets: who is let in, from how far, by which class, and what
-//! a peer costs that doesn't read.
+//! Tests of sockets: which connections are accepted, TTL checks, traffic class, and the memory that
+//! a peer costs that does not read.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -22,7 +22,7 @@ fn guarded(key: bgp::speaker::PeerKey, guarded: bool) -> Wanted {
     wanted
 }
 
-/// What arrives of BGP at a neighbour in another class than CS6.
+/// Counts received BGP packets with another traffic class than CS6.
 const CLASSES: &str = "table inet look { chain in { type filter hook input priority 0; \
     tcp dport 179 ip dscp != cs6 counter; tcp sport 179 ip dscp != cs6 counter; \
     tcp dport 179 ip6 dscp != cs6 counter; tcp sport 179 ip6 dscp != cs6 counter; \
@@ -39,7 +39,7 @@ fn a_neighbour_that_guards_itself_and_one_that_is_guarded_against() -> Outcome {
     let drops = |ns: &Netns| -> routers::Result<u64> {
         Ok(counter(&ns.command("cat", &["/proc/net/netstat"])?, "TCPMinTTLDrop"))
     };
-    // One hop is what we send with, and the neighbour takes nothing that may come from afar.
+    // The speaker sends with TTL 1, and the neighbor has TTL security.
     keys.iter().for_each(|key| ours.speaker.add(*key, guarded(*key, false)));
     wait_for("drops at the neighbour", PATIENCE, || {
         let said = drops(&there)?;
@@ -48,14 +48,14 @@ fn a_neighbour_that_guards_itself_and_one_that_is_guarded_against() -> Outcome {
     assert!(!frr.session("10.0.0.1")?.up && !frr.session("fd00::1")?.up);
     keys.iter().for_each(|key| ours.speaker.add(*key, guarded(*key, true)));
     let Theirs::Frr(there_frr) = &frr else { unreachable!() };
-    // Not even the end of the connections got through to it.
+    // The end of the previous connections did not reach the neighbor either.
     there_frr.ask("clear bgp *")?;
     for (key, address) in keys.iter().zip(["10.0.0.1", "fd00::1"]) {
         ours.wait_until_up(*key)?;
         frr.wait_until_up(address)?;
     }
     let before = drops(&here)?;
-    // The neighbour doesn't guard any more, so what it sends has one hop: we drop it.
+    // Without TTL security the neighbor sends with TTL 1: its packets are dropped.
     there_frr.configure(&[
         "router bgp 65002",
         "no neighbor 10.0.0.1 ttl-security hops 1",
@@ -69,7 +69,7 @@ fn a_neighbour_that_guards_itself_and_one_that_is_guarded_against() -> Outcome {
     })?;
     assert!(keys.iter().all(|key| ours.told(*key).peer.state != State::Established));
 
-    // All of it was of the class of a network's own traffic.
+    // All packets had the class of network control traffic.
     let said = there.command("nft", &["list", "table", "inet", "look"])?;
     let counts: Vec<&str> = said.lines().filter(|line| line.contains("counter")).collect();
     let silent = |line: &&&str| line.contains("packets 0 ");
@@ -77,7 +77,7 @@ fn a_neighbour_that_guards_itself_and_one_that_is_guarded_against() -> Outcome {
     Ok(())
 }
 
-/// What a peer sends before its connection is accepted is limited by hops as what it sends later.
+/// The TTL limit also applies to packets before the connection is accepted.
 #[test]
 fn a_guarded_listener_answers_no_connection_from_farther_away() -> Outcome {
     let (here, there) = neighbours()?;
@@ -110,7 +110,7 @@ fn a_guarded_listener_answers_no_connection_from_farther_away() -> Outcome {
         assert_eq!(from_afar.kind(), std::io::ErrorKind::TimedOut, "{from_afar}");
         connect(255, to)?.map_err(|error| format!("a SYN with 255 hops left: {error}"))?;
     }
-    // One that may be from afar joins: its connections are let in.
+    // A peer without TTL security is added: its connections are accepted.
     ours.speaker.remove(keys[0], Stop::Changed);
     let mut open = guarded(keys[0], false);
     open.settings.passive = true;
@@ -168,7 +168,7 @@ fn strangers_are_refused_and_a_peer_that_does_not_read_costs_little() -> Outcome
         Ok((report.listeners[0].listens, format!("{report:?}")))
     })?;
 
-    // Nobody from another address is let in.
+    // Connections from other addresses are refused.
     let mut stranger = there.run(|| {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
         socket.bind(&std::net::SocketAddr::from(([10, 0, 0, 3], 0)).into())?;
@@ -181,7 +181,7 @@ fn strangers_are_refused_and_a_peer_that_does_not_read_costs_little() -> Outcome
     let report = ours.speaker.report(std::time::Instant::now());
     assert_eq!((report.listeners[0].refused, report.listeners[0].accepted), (1, 0));
 
-    // The peer says who it is and that it lives, and reads nothing.
+    // The peer sends OPEN and keepalives, but reads nothing.
     let mut silent = connect(&there, "10.0.0.1")?;
     let open = Open {
         asn: THEIR_ASN as u16,
@@ -191,7 +191,7 @@ fn strangers_are_refused_and_a_peer_that_does_not_read_costs_little() -> Outcome
     };
     silent.write_all(&open.write())?;
     let mut lives = silent.try_clone()?;
-    // Until the connection is closed.
+    // Runs until the connection is closed.
     let beats = std::thread::spawn(move || {
         while lives.write_all(&frame::keepalive()).is_ok() {
             std::thread::sleep(std::time::Duration::from_millis(300));
@@ -216,7 +216,7 @@ fn strangers_are_refused_and_a_peer_that_does_not_read_costs_little() -> Outcome
     assert!(unwritten <= BURST * MESSAGE, "{unwritten}");
     assert!(advertised < count && !ours.speaker.is_told(), "{advertised}");
 
-    // It reads again, and hears all, with signs of life in between.
+    // Once it reads again, it receives all routes, with keepalives in between.
     let reads = std::thread::spawn(move || heard(silent));
     ours.wait_until_told()?;
     assert_eq!(held(&ours), (0, count));
@@ -233,7 +233,7 @@ fn strangers_are_refused_and_a_peer_that_does_not_read_costs_little() -> Outcome
     Ok(())
 }
 
-/// Each route with attributes of its own, so that each has a message of its own.
+/// Returns routes with distinct attributes, so that each needs a message of its own.
 fn long_messages(count: u32) -> Arc<Table> {
     let route = |index: u32| {
         let communities = (0..50).map(|n| (index << 8) | n).collect();
@@ -244,7 +244,7 @@ fn long_messages(count: u32) -> Arc<Table> {
     Arc::new(Table { routes: (0..count).map(route).collect() })
 }
 
-/// What comes until the end, message by message.
+/// Reads the types of all messages until the connection is closed.
 fn heard(mut from: TcpStream) -> std::io::Result<Vec<Kind>> {
     let (mut framer, mut kinds, mut room) = (Framer::default(), Vec::new(), vec![0; 65_536]);
     loop {
@@ -283,7 +283,7 @@ fn ports_that_others_have_are_told_and_taken_when_they_are_free() -> Outcome {
         let silent = report.listeners[0].trouble.is_none() && report.bfd_trouble.is_none();
         Ok((both && silent, format!("{report:?}")))
     })?;
-    // Nobody is there: that is told as well.
+    // No neighbor is there, which is reported as well.
     ours.wait(key(FOUR), "a reason", |told| told.trouble.is_some())?;
     ours.speaker.remove(key(FOUR), Stop::Deconfigured);
     assert_eq!(report(&ours).listeners, []);

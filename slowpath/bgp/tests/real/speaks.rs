@@ -1,4 +1,4 @@
-//! What each router understands of us, from the first route to a drain.
+//! What each router receives over the lifetime of a session, from the first route to a drain.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::theirs::{Kind, Plan, Route, Session, Theirs};
 
 const NO_EXPORT: u32 = 0xffff_ff01;
 
-/// All that an external peer can be told of a route.
+/// Returns attributes with all values that an external peer can be sent.
 fn rich(next_hop: &str, med: u32) -> Attributes {
     Attributes {
         prepend: 2,
@@ -25,7 +25,7 @@ fn rich(next_hop: &str, med: u32) -> Attributes {
     }
 }
 
-/// How it stands there.
+/// Returns the same route as the neighbor shows it.
 fn rich_there(next_hop: &str, med: u32) -> Route {
     Route {
         next_hop: next_hop.to_owned(),
@@ -38,26 +38,26 @@ fn rich_there(next_hop: &str, med: u32) -> Route {
     }
 }
 
-/// Both sessions, and both sides of them.
+/// Both sessions, and both of their ends.
 struct Both {
     ours: Ours,
     theirs: Theirs,
     before: [Session; 2],
-    /// How often the sessions had ended before: where both sides connect at once, each may close
-    /// the connection that the other already counts as established (RFC 4271 section 6.8).
+    /// Number of sessions that ended before: if both sides connect at once, each may close the
+    /// connection that the other already counts as established (RFC 4271 section 6.8).
     flaps: Vec<u64>,
 }
 
 impl Both {
     fn wait_for(&self, prefix: &str, wanted: &Route) -> Outcome {
         self.theirs.wait_for(prefix, &format!("{wanted:?}"), |route| {
-            // Some say what they prefer a route of an external peer by, some don't.
+            // Only some routers show a local preference for routes of external peers.
             let as_said = route.map(|route| Route { local_pref: None, ..route.clone() });
             as_said.as_ref() == Some(wanted)
         })
     }
 
-    /// No session ended, by the neighbour's word and by ours.
+    /// Asserts that no session has ended, as seen by either side.
     fn still(&self) -> Outcome {
         for (address, before) in ["10.0.0.1", "fd00::1"].iter().zip(&self.before) {
             let now = self.theirs.session(address)?;
@@ -69,13 +69,13 @@ impl Both {
     }
 }
 
-/// How often each of our sessions ended.
+/// Returns how many times each session ended.
 fn flaps(ours: &Ours) -> Vec<u64> {
     let peers = ours.speaker.peers(std::time::Instant::now());
     peers.iter().map(|(_, told)| told.flaps).collect()
 }
 
-/// Both sessions come up with nine seconds of patience, and all attributes arrive.
+/// Establishes both sessions with a hold time of 9 s and checks that all attributes arrive.
 fn arrive(kind: Kind) -> Outcome<Both> {
     let (here, there) = neighbours()?;
     let theirs = Theirs::start(kind, &there, &Plan::default())?;
@@ -110,7 +110,7 @@ fn arrive(kind: Kind) -> Outcome<Both> {
     if kind != Kind::Gobgp {
         both.wait_for("192.0.2.6/32", &rich_there("fd00::1", 8))?;
     }
-    // What the neighbour says is counted, and nothing else.
+    // Received routes are counted and not installed.
     if kind != Kind::Gobgp {
         both.ours.wait(key(FOUR), "a route of theirs in each family", |told| {
             told.peer.families.iter().all(|family| family.received.prefixes >= 1)
@@ -119,7 +119,7 @@ fn arrive(kind: Kind) -> Outcome<Both> {
     Ok(both)
 }
 
-/// `count` prefixes of both families with as many different attributes as to fill many messages.
+/// Returns `count` prefixes of both families with enough distinct attributes to fill many messages.
 fn many(count: u32) -> Arc<Table> {
     let mut routes = std::collections::BTreeMap::new();
     for index in 0..count / 2 {
@@ -147,7 +147,7 @@ fn wait_for_count(theirs: &Theirs, count: usize) -> Outcome {
 fn whole_life(kind: Kind) -> Outcome {
     let mut both = arrive(kind)?;
 
-    // Other attributes, and a route less: the session doesn't notice.
+    // Changed attributes and a withdrawn route leave the session alone.
     let other = [("192.0.2.1/32", rich("10.0.0.1", 9)), ("2001:db8::1/128", by("fd00::1"))];
     both.ours.speaker.set_routes(key(FOUR), &table(other));
     both.wait_for("192.0.2.1/32", &rich_there("10.0.0.1", 9))?;
@@ -160,7 +160,8 @@ fn whole_life(kind: Kind) -> Outcome {
     both.theirs.wait_until_gone("198.51.100.0/24")?;
     both.still()?;
 
-    // Asked again, we say all again. GoBGP never asks: it has kept what it had heard.
+    // All routes are sent again on request. GoBGP never requests them because it keeps received
+    // routes.
     both.theirs.asks_again("10.0.0.1")?;
     both.ours.wait(key(FOUR), "asked to say all again, and done so", |told| {
         let connection = told.peer.connection.as_ref();
@@ -175,7 +176,7 @@ fn whole_life(kind: Kind) -> Outcome {
     both.ours.wait_until_told()?;
     both.still()?;
 
-    // A drain: first said, then done, then the end with words.
+    // A drain: graceful shutdown, withdrawal, and the end of the session with a message.
     both.ours.speaker.set_routes(key(FOUR), &table([("192.0.2.1/32", by("10.0.0.1"))]));
     both.ours.speaker.graceful_shutdown(true);
     both.theirs.wait_for("192.0.2.1/32", "about to go", |route| {
@@ -193,7 +194,7 @@ fn whole_life(kind: Kind) -> Outcome {
 }
 
 impl Both {
-    /// Ends with words, and with nothing left at the neighbour, restarts or not.
+    /// Ends the sessions with a message; the neighbor keeps no routes, even with graceful restart.
     fn end(mut self) -> Outcome {
         self.ours.speaker.set_routes(key(FOUR), &table([("192.0.2.1/32", by("10.0.0.1"))]));
         self.theirs.wait_for("192.0.2.1/32", "back", |route| route.is_some())?;
@@ -207,7 +208,7 @@ impl Both {
         })?;
         self.theirs.wait_until_gone("192.0.2.1/32")?;
         if let Theirs::Frr(frr) = &self.theirs {
-            // Its answers soon have the next thing that happened in their place.
+            // FRR's status soon shows the next event instead.
             wait_for("words in FRR's log", PATIENCE, || {
                 let said = frr.log(Daemon::Bgpd);
                 let words = "received from neighbor 10.0.0.1 6/2 (Cease/Administrative Shutdown)";
@@ -234,8 +235,8 @@ fn gobgp_hears_a_whole_life() -> Outcome {
     whole_life(Kind::Gobgp)
 }
 
-/// Keys of both sides that are equal, and one that is not; one session that only the peer begins,
-/// and one that only we begin; and an internal peer hears what others don't.
+/// Tests TCP-MD5 with equal and with different keys, one session that only the peer opens, one that
+/// only the speaker opens, and attributes that only internal peers get.
 fn signed(kind: Kind) -> Outcome {
     let (here, there) = neighbours()?;
     let plan = Plan { internal: true, password: Some("secret"), ..Plan::default() };
@@ -256,7 +257,7 @@ fn signed(kind: Kind) -> Outcome {
     let failures = |ns: &routers::Netns| -> routers::Result<u64> {
         Ok(counter(&ns.command("cat", &["/proc/net/netstat"])?, "TCPMD5Failure"))
     };
-    // Signatures of SYNs that the neighbour sends fail here, and of ours there.
+    // The neighbor's SYNs fail authentication here, and ours fail there.
     add(&mut ours, "Secret");
     for ns in [&here, &there] {
         wait_for("signatures that fail", PATIENCE, || {
@@ -285,7 +286,7 @@ fn signed(kind: Kind) -> Outcome {
     theirs.wait_for("2001:db8::6/128", &format!("{wanted:?}"), |route| route == Some(&wanted))
 }
 
-/// A number of `/proc/net/netstat`: names in one line, numbers in the next.
+/// Returns a counter of `/proc/net/netstat`, which has names in one line and numbers in the next.
 pub fn counter(said: &str, name: &str) -> u64 {
     let lines: Vec<&str> = said.lines().collect();
     let found = lines.chunks(2).find_map(|pair| {

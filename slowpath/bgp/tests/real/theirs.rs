@@ -1,4 +1,4 @@
-//! The neighbour, whichever router it is: the same questions to each, by its own words.
+//! The neighbor's routing daemon, with the same queries for each kind.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::network::Outcome;
 pub use crate::plan::Plan;
 use crate::plan::name;
 
-/// The kinds.
+/// Routing daemons.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Frr,
@@ -18,25 +18,26 @@ pub enum Kind {
     Gobgp,
 }
 
-/// A router that runs.
+/// A running routing daemon.
 pub enum Theirs {
     Frr(Frr),
     Bird(Bird),
     Gobgp(Gobgp),
 }
 
-/// What it says of a session with us.
+/// Status of a session as the neighbor shows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Session {
     pub up: bool,
     /// Hold time in use, in seconds.
     pub hold: u64,
-    /// Another one with each session.
+    /// Differs for each session.
     pub epoch: String,
 }
 
 impl Session {
-    /// It has not ended since. BIRD works out anew each time when it began, a millisecond off.
+    /// Returns whether the session has not ended since. BIRD recomputes the start time at each
+    /// query, with an error of a millisecond.
     pub fn is_still(&self, before: &Session) -> bool {
         let milliseconds = |epoch: &str| {
             let parts: Vec<f64> = epoch.split(':').map_while(|part| part.parse().ok()).collect();
@@ -48,7 +49,7 @@ impl Session {
     }
 }
 
-/// What it says of a route of ours.
+/// A route as the neighbor shows it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Route {
     pub next_hop: String,
@@ -57,8 +58,8 @@ pub struct Route {
     pub local_pref: Option<u64>,
     pub communities: BTreeSet<u32>,
     pub large: BTreeSet<String>,
-    /// It is kept for who may come back. BIRD says so of all routes of a session, until the last
-    /// of them was said again.
+    /// The route is stale (graceful restart). BIRD marks all routes of a session until the last one
+    /// was sent again.
     pub stale: bool,
 }
 
@@ -75,7 +76,7 @@ impl Theirs {
         })
     }
 
-    /// Ends it without a chance to say anything.
+    /// Kills the daemon.
     pub fn kill(&mut self) -> Outcome {
         match self {
             Theirs::Frr(frr) => frr.kill(Daemon::Bgpd)?,
@@ -85,9 +86,9 @@ impl Theirs {
         Ok(())
     }
 
-    /// Waits until all routes went both ways on the session with one of our addresses, as FRR shows
-    /// it. Where BFD comes up while BGP does, FRR 8.4 may end the new BGP session with Cease/BFD
-    /// Down a moment after it has our routes; that is over by then.
+    /// Waits until FRR shows that the initial exchange of routes is complete in both directions. If
+    /// BFD comes up at the same time as BGP, FRR 8.4 may end the new BGP session with Cease/BFD
+    /// Down just after it received our routes; that is over by then.
     pub fn wait_until_exchanged(&self, ours: &str) -> Outcome {
         let Theirs::Frr(frr) = self else { return Ok(()) };
         wait_for(&format!("{ours}: all routes exchanged"), PATIENCE, || frr.exchanged(ours))?;
@@ -103,7 +104,7 @@ impl Theirs {
         Ok(())
     }
 
-    /// Asks us to say all again.
+    /// Requests all routes again (ROUTE-REFRESH).
     pub fn asks_again(&self, ours: &str) -> Outcome {
         match self {
             Theirs::Frr(frr) => drop(frr.ask(&format!("clear bgp {ours} soft in"))?),
@@ -113,7 +114,7 @@ impl Theirs {
         Ok(())
     }
 
-    /// The session with one of our addresses.
+    /// Returns the session with one of the speaker's addresses.
     pub fn session(&self, ours: &str) -> routers::Result<Session> {
         Ok(match self {
             Theirs::Frr(frr) => {
@@ -153,7 +154,7 @@ impl Theirs {
         })
     }
 
-    /// A route, where it is there.
+    /// Returns a route, if the neighbor has it.
     pub fn route(&self, prefix: &str) -> routers::Result<Option<Route>> {
         let six = prefix.contains(':');
         match self {
@@ -166,7 +167,7 @@ impl Theirs {
                 let said = bird.ask(&format!("show route {prefix} all"));
                 let sessions = bird.ask("show protocols all")?;
                 let stale = sessions.contains("Neighbor graceful restart active");
-                // "Network not found" is an error to birdc.
+                // birdc treats "Network not found" as an error.
                 let route = said.ok().and_then(|said| of_bird(&said));
                 Ok(route.map(|route| Route { stale, ..route }))
             }
@@ -178,7 +179,7 @@ impl Theirs {
         }
     }
 
-    /// How many routes it has, of IPv4 or of IPv6.
+    /// Returns the number of IPv4 or IPv6 routes.
     pub fn count(&self, six: bool) -> routers::Result<usize> {
         let number = |said: &str, at: usize| {
             let words = said.split([' ', ',', '\n']).filter(|word| !word.is_empty());
@@ -202,7 +203,7 @@ impl Theirs {
         })
     }
 
-    /// Waits until a session is up, by its word, and tells what it said then.
+    /// Waits until the neighbor shows a session as up, and returns its status.
     pub fn wait_until_up(&self, ours: &str) -> Outcome<Session> {
         let mut up = None;
         wait_for(&format!("the session with {ours}"), PATIENCE, || {
@@ -214,7 +215,7 @@ impl Theirs {
         up.ok_or_else(|| "waited for".into())
     }
 
-    /// Waits until a route is so, or isn't there.
+    /// Waits until a route, or its absence, satisfies `so`.
     pub fn wait_for(
         &self,
         prefix: &str,
@@ -233,7 +234,7 @@ impl Theirs {
     }
 }
 
-/// Each string of a list.
+/// Returns the strings of a JSON array.
 fn strings(list: &Value) -> impl Iterator<Item = &str> {
     list.as_array().into_iter().flatten().filter_map(Value::as_str)
 }

@@ -1,4 +1,4 @@
-//! One machine, and a router made of a few octets: each rule of the session by itself.
+//! Tests of single rules: one state machine against handwritten messages.
 
 use super::*;
 use crate::session::negotiate::{Without, our_open};
@@ -6,27 +6,27 @@ use crate::wire::capability::{Capability, code};
 use crate::wire::notification::cease;
 use crate::wire::{Family, Framer, Kind, Notification, Open, Refresh, RefreshKind, frame};
 
-/// The machine, its clock, and all that it wanted done.
+/// The state machine under test, its clock and its outputs.
 struct World {
     peer: Peer,
     now: Instant,
     outputs: Vec<Output>,
 }
 
-/// The machine under test is 192.0.2.1 of 64500; the router 192.0.2.2 of 64501.
+/// Creates the state machine under test, 192.0.2.1 in AS 64500; its peer is 192.0.2.2 in AS 64501.
 fn world(settings: Settings) -> World {
     let now = Instant::now();
     World { peer: Peer::new(settings, now), now, outputs: Vec::new() }
 }
 
-/// A change of settings.
+/// Modifies settings.
 type Change = fn(&mut Settings);
 
 fn ours() -> Settings {
     settings(1, 2, 64_500, 64_501)
 }
 
-/// The router's OPEN, mirrored from settings of its own.
+/// Returns the peer's OPEN, with graceful restart and modified settings.
 fn router_open(change: impl FnOnce(&mut Settings)) -> Open {
     let mut theirs = settings(2, 1, 64_501, 64_500);
     theirs.graceful_restart = Some(graceful(false));
@@ -62,7 +62,7 @@ impl World {
         self.input(Input::Written(connection));
     }
 
-    /// What was sent on `connection` since last asked, message by message.
+    /// Takes the messages sent on `connection` since the last call.
     fn sent(&mut self, connection: ConnectionId) -> Vec<(Kind, Vec<u8>)> {
         let mut framer = Framer::default();
         framer.extend();
@@ -84,7 +84,7 @@ impl World {
         self.sent(connection).into_iter().map(|(kind, _)| kind).collect()
     }
 
-    /// The notification that ended `connection`.
+    /// Returns the NOTIFICATION that ended `connection`, if there was one.
     fn ended(&mut self, connection: ConnectionId) -> Option<Notification> {
         assert!(self.outputs.contains(&Output::Close(connection)), "{:?}", self.outputs);
         let (kind, body) = self.sent(connection).pop()?;
@@ -92,7 +92,7 @@ impl World {
         Some(Notification::new(body[0], body[1], body[2..].to_vec()))
     }
 
-    /// All the way to Established on an inbound connection.
+    /// Establishes a session on an inbound connection.
     fn establish(&mut self, connection: ConnectionId, open: &Open) {
         self.input(Input::Start);
         self.connect(connection, Direction::Inbound);
@@ -138,7 +138,7 @@ fn it_connects_again_ever_later_up_to_the_connect_retry_time() {
     let mut waits = Vec::new();
     for failures in 0..10 {
         let before = world.now;
-        // Refused, or without an answer.
+        // The attempt is refused or times out.
         if failures % 2 == 0 {
             world.input(Input::ConnectFailed);
             assert_eq!(world.peer.state(), State::Active);
@@ -151,12 +151,12 @@ fn it_connects_again_ever_later_up_to_the_connect_retry_time() {
         assert_eq!(world.peer.state(), State::Connect);
         waits.push(world.now.duration_since(before).as_secs_f64());
     }
-    // 1 s, 2 s, 4 s ... with jitter.
+    // 1 s, 2 s, 4 s and so on, with jitter.
     for (index, wait) in waits.iter().enumerate() {
         let whole = f64::from(1 << index).min(120.0);
         assert!((whole * 0.74..=whole).contains(wait), "{waits:?}");
     }
-    // A connection starts the count anew.
+    // A connection resets the backoff.
     world.establish(1, &router_open(|_| {}));
     world.input(Input::Closed(1));
     world.input(Input::ConnectFailed);
@@ -321,7 +321,7 @@ fn who_fails_again_and_again_is_tried_ever_less_often_and_may_connect_meanwhile(
         world.connect(id, Direction::Outbound);
         world.input(Input::Closed(id));
     }
-    // At once, at once again, then 1 s, 2 s, 4 s ... with jitter, and a minute at most.
+    // Twice at once, then after 1 s, 2 s, 4 s and so on with jitter, at most a minute.
     assert_eq!(rests[..2], [0.0, 0.0], "{rests:?}");
     for (index, rest) in rests[2..].iter().enumerate() {
         let whole = f64::from(1 << index.min(6)).min(60.0);
@@ -329,7 +329,7 @@ fn who_fails_again_and_again_is_tried_ever_less_often_and_may_connect_meanwhile(
     }
     assert_eq!(world.peer.state(), State::Active);
     world.establish(100, &router_open(|_| {}));
-    // A session that lasted starts the count anew.
+    // A session that lasted a minute resets the backoff.
     for _ in 0..7 {
         world.pass(Duration::from_secs(10));
         world.say(100, &frame::keepalive());
@@ -339,7 +339,7 @@ fn who_fails_again_and_again_is_tried_ever_less_often_and_may_connect_meanwhile(
     assert!(world.outputs.contains(&Output::Connect));
 }
 
-/// Both connections have come to where the router's OPEN is due.
+/// Returns a state machine with two connections that both wait for the peer's OPEN, and this OPEN.
 fn colliding(identifier: [u8; 4], asn: u32) -> (World, Open) {
     let mut ours = ours();
     ours.peer_asn = 0;
@@ -356,7 +356,8 @@ fn colliding(identifier: [u8; 4], asn: u32) -> (World, Open) {
 
 #[test]
 fn of_two_connections_the_one_that_the_higher_identifier_began_stays() {
-    // Ours is 192.0.2.1 of 64500. Equal identifiers: the higher number (RFC 6286 section 2.3).
+    // The local side is 192.0.2.1 in AS 64500. With equal identifiers the higher AS number decides
+    // (RFC 6286 section 2.3).
     let cases = [
         ([192, 0, 2, 2], 64_501, 2),
         ([192, 0, 2, 0], 64_501, 1),
@@ -402,11 +403,11 @@ fn a_peer_of_graceful_restart_that_comes_back_takes_the_place_of_its_old_connect
     world.connect(2, Direction::Inbound);
     world.sent(2);
     world.say(2, &router_open(|_| {}).write());
-    // Without a word: it would end the peer's waiting for us.
+    // No NOTIFICATION is sent, which would end graceful restart at the peer.
     assert_eq!(world.ended(1), None);
     world.say(2, &frame::keepalive());
     assert_eq!(world.peer.established().unwrap().id, 2);
-    // What was under way at the same time is no coming back.
+    // A connection opened at the same time is no sign of a restart.
     let mut world = established(ours, |_| {});
     world.connect(2, Direction::Inbound);
     world.say(2, &router_open(|_| {}).write());
@@ -422,10 +423,10 @@ fn once_established_other_connections_and_attempts_end() {
     world.say(2, &frame::keepalive());
     assert!(world.outputs.contains(&Output::Abandon));
     world.outputs.clear();
-    // Too late.
+    // A connection after the attempt was abandoned.
     world.connect(1, Direction::Outbound);
     assert_eq!(world.outputs, [Output::Close(1)]);
-    // One that has not said who it is ends as well: nobody would wait for it.
+    // A connection without the peer's OPEN is closed as well.
     let (mut world, open) = colliding([192, 0, 2, 2], 64_501);
     world.say(2, &open.write());
     world.say(2, &frame::keepalive());
@@ -499,7 +500,7 @@ fn after_a_restart_the_bit_is_set_until_the_peer_has_all() {
     world.say(1, &router_open(|_| {}).write());
     world.say(1, &frame::keepalive());
     let updates = |kinds: Vec<Kind>| kinds.iter().filter(|kind| **kind == Kind::Update).count();
-    // The routes, but no End-of-RIB.
+    // Routes, but no End-of-RIB.
     assert_eq!(updates(world.kinds(1)), 2);
     world.input(Input::Closed(1));
     assert_eq!(restarted(&mut world, 2), Some(true));
@@ -544,7 +545,7 @@ fn a_strict_peer_does_not_wait_for_what_the_neighbour_holds_down() {
     let mut settings = ours();
     settings.strict_bfd = true;
     let mut world = established(settings, |_| {});
-    // The session stands: who holds BFD down has nothing against it.
+    // AdminDown at the neighbor does not end an established session.
     world.input(Input::BfdHeld);
     assert_eq!(world.peer.state(), State::Established);
     world.input(Input::BfdDown);
@@ -568,16 +569,16 @@ fn capabilities_are_left_out_for_a_peer_without_the_parameter_and_for_no_other_r
     let mut world = world(ours());
     world.input(Input::Start);
     assert!(offered(&mut world, 1).contains(&code::ENHANCED_REFRESH));
-    // The peer requires a capability, named or not: nothing is taken out.
+    // The peer requires a capability, whether or not it names it: all stay in the OPEN.
     let all = offered(&mut world, 2);
     for (id, data) in [(2, vec![70, 0, 6, 0]), (3, vec![]), (4, vec![1])] {
         world.say(id, &Notification::new(2, 7, data).write());
         assert_eq!(offered(&mut world, id + 1), all);
     }
-    // The peer does not know capabilities.
+    // The peer does not support capabilities.
     world.say(5, &Notification::new(2, 4, vec![]).write());
     assert_eq!(offered(&mut world, 6), Vec::<u8>::new());
-    // An operator who starts it again starts anew.
+    // An administrative restart resets this.
     world.input(Input::Stop(Stop::Deconfigured));
     world.input(Input::Start);
     assert_eq!(offered(&mut world, 7), all);
@@ -633,7 +634,7 @@ fn what_the_peer_announces_is_counted_and_nothing_else() {
 #[test]
 fn a_prefix_both_withdrawn_and_announced_in_one_update_is_announced() {
     let mut world = established(ours(), |_| {});
-    // 10.0.0.0/8 twice, of path 64501 by 192.0.2.2.
+    // 10.0.0.0/8 both withdrawn and announced, with AS_PATH 64501 and next hop 192.0.2.2.
     let body = [
         &[0, 2, 8, 10, 0, 20, 0x40, 1, 1, 0, 0x40, 2, 6, 2, 1, 0, 0, 0xfb, 0xf5][..],
         &[0x40, 3, 4, 192, 0, 2, 2, 8, 10],
@@ -664,7 +665,7 @@ fn an_empty_table_is_withdrawn_and_known_to_be() {
 fn twenty_thousand_routes_leave_room_for_keepalives() {
     let mut world = established(ours(), |_| {});
     world.sent(1);
-    // A peer that reads slowly: nothing is written for a minute, then a burst at a time.
+    // A peer that reads slowly: nothing is written for a minute, then one burst at a time.
     let mut routes = Table::clone(&table(10_000, 1));
     for (index, attributes) in routes.routes.values_mut().enumerate() {
         let mut changed = Attributes::clone(attributes);

@@ -1,5 +1,6 @@
-//! Two machines over simulated connections: octets come late, in pieces, in order; connections are
-//! cut; both begin at the same time. Always they end with one connection and equal routes.
+//! Two state machines over simulated connections. Octets arrive late, in pieces, but in order;
+//! connections are cut; both sides connect at the same time. In the end there is always one
+//! connection, and both sides have the desired routes.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,7 +9,7 @@ use fastrand::Rng;
 use super::*;
 use crate::wire::Context;
 
-/// What is on its way to one side.
+/// An event in flight to one side.
 #[derive(Debug)]
 enum Coming {
     Accepted(ConnectionId, Direction),
@@ -17,7 +18,7 @@ enum Coming {
     Closed(ConnectionId),
 }
 
-/// What one side has learned, read from the octets that reach it.
+/// What one side has received, decoded from the octets.
 #[derive(Default)]
 struct Learned {
     routes: BTreeMap<ipnet::IpNet, (Vec<u32>, Vec<[u32; 3]>)>,
@@ -63,7 +64,7 @@ impl Pair {
         }
     }
 
-    /// Later than all that is on its way there already: nothing overtakes.
+    /// Schedules an event after all others in flight to this side, so that the order is kept.
     fn send(&mut self, to: usize, coming: Coming) {
         let delay = Duration::from_millis(1 + self.rng.u64(..self.longest_delay));
         let last = self.sides[to].coming.back().map_or(self.now, |(at, _)| *at);
@@ -141,7 +142,7 @@ impl Pair {
         }
     }
 
-    /// Reads along, as somebody who installs would.
+    /// Decodes received octets and installs the routes.
     fn learn(&mut self, at: usize, id: ConnectionId, octets: &[u8]) {
         let side = &mut self.sides[at];
         let framer = side.framers.entry(id).or_default();
@@ -166,7 +167,7 @@ impl Pair {
         }
     }
 
-    /// Lets `time` pass. What was handed out counts as written once the clock moves on.
+    /// Advances the clock by `time`. Octets count as written once the clock moves on.
     pub(crate) fn run(&mut self, time: Duration) {
         let end = self.now + time;
         while self.now < end {
@@ -188,7 +189,7 @@ impl Pair {
         }
     }
 
-    /// Cuts every connection; both sides are told late, one may not be told at all.
+    /// Cuts every connection; sides learn of it late or, for one of them, not at all.
     fn cut(&mut self) {
         for at in 0..2 {
             let open: Vec<ConnectionId> = self.sides[at].open.iter().copied().collect();
@@ -266,7 +267,7 @@ fn connections_are_cut_again_and_again_and_all_is_as_it_should_be_in_the_end() {
             tables[0] = table(10 + 7 * round, round % 3);
             pair.input(0, Input::Desired(Arc::clone(&tables[0])));
         }
-        // The hold timer finds what nobody was told, and the longest rest is a minute.
+        // The hold timer detects cuts that were not reported; the longest backoff is a minute.
         pair.run(Duration::from_secs(400));
         pair.assert_equal([&tables[0], &tables[1]], &format!("seed {seed}"));
     }

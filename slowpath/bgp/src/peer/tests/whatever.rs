@@ -1,4 +1,4 @@
-//! Whatever comes in whatever order: what must never happen doesn't.
+//! Randomized test of invariants: arbitrary input in arbitrary order.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::session::negotiate::{Without, our_open};
 use crate::wire::write::end_of_rib;
 use crate::wire::{Family, Framer, Kind, Notification, Refresh, RefreshKind, frame};
 
-/// A connection as the world sees it.
+/// A connection as observed from outside.
 #[derive(Default)]
 struct Line {
     closed: bool,
@@ -83,7 +83,7 @@ impl Watch {
     }
 }
 
-/// What may come over a connection, good and bad.
+/// Returns valid and invalid messages that a peer may send.
 fn messages() -> Vec<Vec<u8>> {
     let mut theirs = settings(2, 1, 64_501, 64_500);
     let plain = our_open(&theirs, &Without::default(), false).write();
@@ -203,6 +203,6 @@ fn any_order_of_anything() {
         }
         established += watch.peer.history().established;
     }
-    // Chance gets there often enough that the test says something of it.
+    // Enough sequences must reach Established for the test to be meaningful.
     assert!(established > 200, "{established}");
 }

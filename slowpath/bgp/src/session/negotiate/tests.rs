@@ -1,9 +1,9 @@
-//! Who is taken, and what follows from two OPENs.
+//! Tests of OPEN validation and of negotiation.
 
 use super::*;
 use crate::peer::tests::{graceful, settings};
 
-/// A change of settings.
+/// Modifies settings.
 type Change = fn(&mut Settings);
 
 fn pair() -> (Settings, Settings) {
@@ -71,7 +71,7 @@ fn the_number_must_be_the_one_that_is_wanted_and_0_wants_any() {
         ours.peer_asn = asn;
         assert_eq!(agree(&ours, &theirs).unwrap().peer_asn, asn);
     }
-    // Nobody is 0 or the stand-in, in either place (RFC 7607, RFC 6793).
+    // AS 0 and AS_TRANS are invalid, in either field (RFC 7607, RFC 6793).
     ours.peer_asn = 0;
     for asn in [0, u32::from(AS_TRANS)] {
         theirs.local_asn = asn;
@@ -85,7 +85,7 @@ fn identifiers_are_not_zero_and_differ_within_a_system() {
     let bad = Notification::new(2, 3, vec![]);
     theirs.identifier = Ipv4Addr::UNSPECIFIED;
     assert_eq!(agree(&ours, &theirs), Err(bad.clone()));
-    // Equal ones of two systems are two speakers (RFC 6286).
+    // Equal identifiers are valid in different autonomous systems (RFC 6286).
     theirs.identifier = ours.identifier;
     assert!(agree(&ours, &theirs).is_ok());
     let (mut ours, mut theirs) = (ours, theirs);

@@ -1,4 +1,4 @@
-//! What is wrong, and what is done about it: RFC 4271 section 6, RFC 7606, RFC 8654.
+//! Tests of error handling: RFC 4271 section 6, RFC 7606, RFC 8654.
 
 use super::Context;
 use super::golden::{FOUR, message, octets, read};
@@ -46,7 +46,7 @@ fn a_length_that_its_type_cannot_have_is_told() {
         let error = Notification::new(1, 2, u16::to_be_bytes(length).to_vec());
         assert_eq!(framed(&head(length, kind), false), Err(error), "{length} of {kind}");
     }
-    // Extended messages: all but OPEN and KEEPALIVE (RFC 8654).
+    // Extended messages may be of any type but OPEN and KEEPALIVE (RFC 8654).
     for (kind, taken) in [(1, false), (2, true), (3, true), (4, false), (5, true)] {
         assert_eq!(framed(&head(65_535, kind), true).is_ok(), taken, "{kind}");
     }
@@ -81,7 +81,7 @@ fn another_version_is_answered_with_ours() {
 #[test]
 fn optional_parameters_unknown_or_malformed() {
     refused(1, "04 fde9 005a 0a000001 02 01 00", 2, 4, "");
-    // Past the end of the parameters, of one of them, of one capability.
+    // Beyond the end of all parameters, of one parameter, of one capability.
     refused(1, "04 fde9 005a 0a000001 05 02 02 0200", 2, 0, "");
     refused(1, "04 fde9 005a 0a000001 04 02 05 0200", 2, 0, "");
     refused(1, "04 fde9 005a 0a000001 04 02 02 0201", 2, 0, "");
@@ -103,7 +103,7 @@ fn a_capability_with_a_wrong_value_is_one_that_nobody_knows() {
 
 #[test]
 fn a_notification_is_never_answered() {
-    // The shortest has code and subcode; the head's check is before it.
+    // The shortest has code and subcode; shorter ones are rejected by the header check.
     let fault = Message::read(Kind::Notification, &[6], &FOUR);
     assert!(matches!(fault, Err(Fault::Silent(_))), "{fault:?}");
 }
@@ -113,7 +113,7 @@ fn a_mark_of_a_wrong_length_is_told_whole() {
     let whole = message(5, "0001 01 01 00");
     let fault = Notification::new(7, 1, whole.clone());
     assert_eq!(read(&whole, &FOUR), Err(fault.into()));
-    // One that asks may carry filters of RFC 5291, which mean nothing to us.
+    // A request may carry filters (RFC 5291), which are ignored.
     assert!(read(&message(5, "0001 00 01 00"), &FOUR).is_ok());
 }
 
@@ -122,7 +122,7 @@ const AS_PATH: &str = "40 02 06 02 01 0000fde9";
 const NEXT_HOP: &str = "40 03 04 c0000209";
 const ROUTE: &str = "20 cb00710a";
 
-/// An UPDATE of these attributes, and one IPv4 route unless `route` says otherwise.
+/// Decodes an UPDATE with these attributes and the IPv4 prefixes `route`.
 fn update(attributes: &[&str], route: &str, context: &Context) -> Result<Arrived, Fault> {
     let attributes: String = attributes.concat();
     let length = octets(&attributes).len();
@@ -178,7 +178,7 @@ fn a_well_known_attribute_that_nobody_knows_ends_the_session() {
     let unknown = "40 63 02 abcd";
     let fault = update(&[ORIGIN, AS_PATH, NEXT_HOP, unknown], ROUTE, &FOUR);
     assert_eq!(fault, Err(notification(3, 2, unknown)));
-    // An optional one is nobody's business.
+    // An unknown optional attribute is ignored.
     let arrived = update(&[ORIGIN, AS_PATH, NEXT_HOP, "c0 63 02 abcd"], ROUTE, &FOUR).unwrap();
     assert_eq!((arrived.treated, arrived.announced.len()), (Treated::AsSent, 1));
 }
@@ -208,7 +208,7 @@ fn wrong_flags_withdraw() {
     withdrawn(&["00 01 01 00", AS_PATH, NEXT_HOP], &FOUR);
     withdrawn(&[ORIGIN, AS_PATH, NEXT_HOP, "40 04 04 00000001"], &FOUR);
     withdrawn(&[ORIGIN, AS_PATH, NEXT_HOP, "40 08 04 00000001"], &FOUR);
-    // The one of the multiprotocol attributes too; its prefixes are found all the same.
+    // Wrong flags of a multiprotocol attribute count too, but its prefixes are still found.
     let reach = "50 0e 001a 0002 01 10 20010db8000000000000000000000009 00 20 20010db8";
     let arrived = update(&[reach, ORIGIN, AS_PATH], "", &FOUR).unwrap();
     assert_eq!(arrived.withdrawn, ["2001:db8::/32".parse().unwrap()]);
@@ -261,7 +261,7 @@ fn attributes_that_change_no_route_are_discarded() {
     discarded("40 05 04 00000064", &FOUR);
     discarded("80 09 01 00", &FOUR);
     discarded("80 0a 01 00", &FOUR);
-    // What only 2-octet speakers need, from one of 4 octets (RFC 6793 section 6).
+    // Attributes for 2-octet speakers, from a 4-octet speaker (RFC 6793 section 6).
     discarded("c0 11 06 02 01 00011170", &FOUR);
     discarded("c0 12 08 00011170 c0000209", &FOUR);
 }
@@ -310,14 +310,14 @@ fn wrong_attributes_without_a_route_end_the_session() {
     assert_eq!(update(&["40 01 01 07"], "", &FOUR), Err(notification(3, 1, "")));
     let unreach = "80 0f 08 0002 01 20 20010db8";
     assert_eq!(update(&[unreach, "c0 08 00"], "", &FOUR), Err(notification(3, 1, "")));
-    // What is only discarded doesn't.
+    // A discarded attribute does not end the session.
     assert!(update(&[unreach, "40 06 01 00"], "", &FOUR).is_ok());
 }
 
 #[test]
 fn where_prefixes_of_a_family_cannot_be_found_it_is_not_heard_any_more() {
     let wrong = [
-        // A next hop of 5 octets, one that reaches past the end, a prefix that does.
+        // A next hop of 5 octets, a next hop beyond the end, a prefix beyond the end.
         "80 0e 0b 0002 01 05 0000000000 00 00",
         "80 0e 05 0002 01 10 00",
         "80 0e 1a 0002 01 10 20010db8000000000000000000000009 00 40 20010db8",
@@ -330,7 +330,7 @@ fn where_prefixes_of_a_family_cannot_be_found_it_is_not_heard_any_more() {
     }
     let arrived = update(&["80 0f 05 0002 01 40 20"], "", &FOUR).unwrap();
     assert_eq!(arrived.disabled, Some(Family::Ipv6Unicast));
-    // Without even a family there is none to name.
+    // Without AFI and SAFI there is no family to disable.
     for short in ["80 0e 03 0002 01", "80 0f 02 0002"] {
         assert_eq!(update(&[short], "", &FOUR), Err(notification(3, 9, short)));
     }

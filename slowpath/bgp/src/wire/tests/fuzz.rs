@@ -1,4 +1,4 @@
-//! Whatever comes: no panic, and one of three answers. Seeded, so that a failure can be repeated.
+//! Random input: no panic, and one of three results. Seeded, so that failures are reproducible.
 
 use fastrand::Rng;
 
@@ -48,7 +48,7 @@ fn samples_with_octets_changed_cut_out_and_put_in() {
                 _ => octets.insert(at, rng.u8(..)),
             }
         }
-        // Half of them with head and length as they should be, so that the body is reached.
+        // Half of the messages get a valid marker and length, so that the body is decoded.
         if rng.u64(..2) == 0 && octets.len() >= HEAD {
             octets[..16].fill(0xff);
             let length = octets.len() as u16;
@@ -85,7 +85,7 @@ fn every_sample_cut_short_anywhere() {
     }
 }
 
-/// Streams of samples, whole and mutated, as the machine of a peer hears them.
+/// Feeds streams of samples, whole and mutated, to a peer state machine.
 #[test]
 fn streams_of_anything_to_a_peer() {
     let samples = samples();
@@ -98,7 +98,7 @@ fn streams_of_anything_to_a_peer() {
                 let at = rng.usize(..sample.len());
                 sample[at] = rng.u8(..);
             }
-            // Its own length, mostly: then it comes in one piece.
+            // Mostly the real length, so that the message arrives in one piece.
             let length = if rng.u64(..4) == 0 { rng.u64(..256) } else { sample.len() as u64 };
             octets.extend([length as u8, rng.u8(..18)]);
             octets.extend(sample);

@@ -1,4 +1,4 @@
-//! Octet for octet: messages as the RFCs lay them out, written down by hand.
+//! Golden messages, encoded by hand from the RFCs.
 
 use super::Context;
 use super::attribute::SEQUENCE;
@@ -14,7 +14,7 @@ pub(crate) fn octets(hex: &str) -> Vec<u8> {
     digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }
 
-/// Marker, length, type and this body.
+/// Returns a message with this type and body.
 pub(crate) fn message(kind: u8, body: &str) -> Vec<u8> {
     let body = octets(body);
     let mut all = vec![0xff; 16];
@@ -24,7 +24,7 @@ pub(crate) fn message(kind: u8, body: &str) -> Vec<u8> {
     all
 }
 
-/// Reads one whole message.
+/// Decodes one complete message.
 pub(crate) fn read(octets: &[u8], context: &Context) -> Result<Message, Fault> {
     let mut framer = Framer::default();
     framer.extend();
@@ -100,10 +100,10 @@ fn parameters_too_long_for_an_octet_take_the_long_form() {
         capabilities: vec![capability(200), capability(201), capability(202)],
     };
     let written = open.write();
-    // RFC 9072 section 2: 255, 255, then lengths of two octets.
+    // RFC 9072 section 2: 255, 255, then 2-octet lengths.
     assert_eq!(written[28..35], octets("ff ff 0135 02 0132"));
     assert_eq!(read(&written, &FOUR), Ok(Message::Open(open)));
-    // Short parameters may come in the long form too.
+    // The extended format is also valid for short parameters.
     let short = message(1, "04 fde9 005a 0a000001 ff ff 0005 02 0002 0200");
     let Ok(Message::Open(open)) = read(&short, &FOUR) else { panic!("an OPEN") };
     assert_eq!(open.capabilities, [Capability::RouteRefresh]);
@@ -161,7 +161,7 @@ fn a_peer_of_two_octet_numbers_is_told_the_true_path_beside() {
 
 #[test]
 fn what_an_old_speaker_put_before_the_true_path_stays_there() {
-    // 100 200 23456 23456 and, beside it, 70000 80000 (RFC 6793 section 4.2.3).
+    // AS_PATH 100 200 23456 23456 and AS4_PATH 70000 80000 (RFC 6793 section 4.2.3).
     let body = "0000 0025 40 01 01 00  40 02 0a 02 04 0064 00c8 5ba0 5ba0  40 03 04 c0000209
                 c0 11 0a 02 02 00011170 00013880  20 cb00710a";
     let Ok(Message::Update(arrived)) = read(&message(2, body), &Context::default()) else {
@@ -169,7 +169,7 @@ fn what_an_old_speaker_put_before_the_true_path_stays_there() {
     };
     let path = vec![(SEQUENCE, vec![100, 200]), (SEQUENCE, vec![70_000, 80_000])];
     assert_eq!(arrived.path.as_path, Some(path));
-    // 100 {1 2} 23456: a set counts as one.
+    // AS_PATH 100 {1 2} 23456: a set counts as one.
     let body = "0000 0025 40 01 01 00  40 02 0e 02 01 0064 01 02 0001 0002 02 01 5ba0
                 40 03 04 c0000209  c0 11 06 02 01 00011170  20 cb00710a";
     let Ok(Message::Update(arrived)) = read(&message(2, body), &Context::default()) else {
@@ -177,7 +177,7 @@ fn what_an_old_speaker_put_before_the_true_path_stays_there() {
     };
     let path = vec![(SEQUENCE, vec![100]), (1, vec![1, 2]), (SEQUENCE, vec![70_000])];
     assert_eq!(arrived.path.as_path, Some(path));
-    // Longer than the path itself it is not to be believed.
+    // An AS4_PATH longer than the AS_PATH is ignored.
     let body = "0000 001f 40 01 01 00  40 02 04 02 01 5ba0  40 03 04 c0000209
                 c0 11 0a 02 02 00011170 00013880  20 cb00710a";
     let Ok(Message::Update(arrived)) = read(&message(2, body), &Context::default()) else {
@@ -223,7 +223,7 @@ fn an_ipv4_prefix_with_an_ipv6_next_hop() {
     let context = Context { extended_next_hop: true, ..FOUR };
     let Ok(Message::Update(arrived)) = read(&expected, &context) else { panic!("an UPDATE") };
     assert_eq!((arrived.announced, arrived.path.next_hop), (said, Some(attributes.next_hop)));
-    // Not agreed on, its prefixes can't be found.
+    // If RFC 8950 was not negotiated, the prefixes cannot be parsed.
     let Ok(Message::Update(arrived)) = read(&expected, &FOUR) else { panic!("an UPDATE") };
     assert_eq!(arrived.disabled, Some(Family::Ipv4Unicast));
 }
@@ -239,7 +239,7 @@ fn an_end_of_rib_of_each_family() {
         let expected = Arrived { end_of_rib: Some(family), ..Arrived::default() };
         assert_eq!(arrived, expected);
     }
-    // Whoever withdraws something has not come to the end.
+    // An UPDATE that withdraws a prefix is no End-of-RIB.
     let body = "0001 00 0006 80 0f 03 0002 01";
     let Ok(Message::Update(arrived)) = read(&message(2, body), &FOUR) else { panic!("an UPDATE") };
     assert_eq!((arrived.end_of_rib, arrived.withdrawn.len()), (None, 1));
@@ -270,14 +270,14 @@ fn a_shutdown_carries_words_and_a_hard_reset_the_true_reason() {
     assert_eq!(hard.write(), message(3, "06 09 06 02 07 75706772616465"));
     assert_eq!(hard.to_string(), "cease: hard reset (cease: administrative shutdown, \"upgrade\")");
     assert_eq!(read(&hard.write(), &FOUR), Ok(Message::Notification(hard)));
-    // 255 octets at most, and no character in two (RFC 9003).
+    // At most 255 octets, cut at a character boundary (RFC 9003).
     let long = Notification::cease_with(cease::RESET, &"ü".repeat(200));
     assert_eq!(long.words(), Some("ü".repeat(127).as_str()));
-    // Words that lie about their length, or are no UTF-8, are none.
+    // A message with a wrong length or invalid UTF-8 is ignored.
     for data in [vec![9, b'a'], vec![1, 0xff], vec![]] {
         assert_eq!(Notification::new(6, 2, data).words(), None);
     }
-    // Nested for ever it is still told.
+    // Deeply nested hard resets are still displayed.
     let nested = (0..50).fold(Notification::cease(2), |inner, _| inner.hard());
     assert_eq!(nested.to_string(), "cease: hard reset");
 }

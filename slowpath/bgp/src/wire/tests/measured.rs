@@ -1,5 +1,6 @@
-//! Why the codec is our own: what `netgauze-bgp-pkt` 0.13.0 does with messages that have to be
-//! answered exactly. Each test holds what it does now; when one fails after an upgrade, look again.
+//! Why the codec is our own: how `netgauze-bgp-pkt` 0.13.0 treats messages that require exact error
+//! handling. Each test pins the current behavior; if one fails after an upgrade, reconsider the
+//! decision.
 
 use netgauze_bgp_pkt::BgpMessage;
 use netgauze_bgp_pkt::notification::BgpNotificationMessage;
@@ -10,7 +11,7 @@ use netgauze_reading::traits::ParseFromWithOneInput;
 use super::golden::{FOUR, message, read};
 use super::*;
 
-/// With everything that may be ignored ignored: its way towards RFC 7606.
+/// Returns the most lenient context, which is how that crate approximates RFC 7606.
 fn lenient() -> BgpParsingContext {
     BgpParsingContext::new(true, <_>::default(), <_>::default(), false, false, false, false)
 }
@@ -46,7 +47,7 @@ fn it_leaves_the_data_of_an_update_error_empty() {
 
 #[test]
 fn it_announces_a_route_whose_path_it_could_not_read() {
-    // An AS_PATH whose segment reaches past it: RFC 7606 section 7.2.
+    // An AS_PATH segment exceeds the attribute: RFC 7606 section 7.2.
     let body = "0000 0014 40 01 01 00  40 02 06 02 02 0000fde9  40 03 04 c0000209 20 cb00710a";
     let update = message(2, body);
     let Ok(Message::Update(ours)) = read(&update, &FOUR) else { panic!("an UPDATE") };
@@ -66,6 +67,6 @@ fn it_loses_its_place_after_an_attribute_of_a_wrong_length() {
     let Err(BgpMessageParsingError::BgpUpdateMessageParsingError(error)) = theirs else {
         panic!("{theirs:?}")
     };
-    // One octet of the next attribute is gone, and the end of the field with it.
+    // One octet of the next attribute was consumed, so that the end of the field is missed.
     assert!(error.to_string().contains("end"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! What we write, read by others: tshark (`apt-get install tshark`) and `netgauze-bgp-pkt`.
+//! Encoded messages as decoded by tshark (`apt-get install tshark`) and `netgauze-bgp-pkt`.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -29,10 +29,10 @@ fn announcement(speaking: &Speaking, next_hop: &str, prefixes: &[&str]) -> Vec<u
     said.unwrap().0
 }
 
-/// A field and its value.
+/// Name and value of a field.
 type Wanted = (&'static str, &'static str);
 
-/// Messages, and what a reader has to find in each: field and value.
+/// Returns messages, each with the fields that a decoder must find in it.
 fn messages() -> Vec<(Vec<u8>, Vec<Wanted>)> {
     let peer = "192.0.2.2:179".parse().unwrap();
     let mut settings = Settings::new(4_200_000_001, [192, 0, 2, 1].into(), peer, 0);
@@ -119,7 +119,7 @@ fn messages() -> Vec<(Vec<u8>, Vec<Wanted>)> {
     ]
 }
 
-/// All values of all fields, however deep; what comes more than once is a list.
+/// Collects all fields at any depth; a repeated field has several entries.
 fn fields(name: &str, value: &Value, found: &mut Vec<(String, String)>) {
     match value {
         Value::Object(object) => object.iter().for_each(|(name, value)| fields(name, value, found)),
@@ -129,7 +129,8 @@ fn fields(name: &str, value: &Value, found: &mut Vec<(String, String)>) {
     }
 }
 
-/// Each message in a TCP segment of its own, as tshark reads it.
+/// Returns the fields of each message as decoded by tshark, each message in a TCP segment of its
+/// own.
 fn dissect(messages: &[Vec<u8>]) -> Vec<Vec<(String, String)>> {
     let folder = std::env::temp_dir().join(format!("bgp-readers-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
@@ -174,7 +175,7 @@ fn tshark_reads_what_we_write() {
     }
 }
 
-/// Numbers that tshark writes in another base.
+/// Converts a decimal number to the hexadecimal form that tshark uses for some fields.
 fn value_of(value: &str) -> String {
     value.parse::<u32>().map_or_else(|_| value.to_owned(), |number| format!("0x{number:02x}"))
 }
