@@ -21,8 +21,8 @@ pub const NOBODY_SERVES: &str = "no backend is healthy and serving";
 pub struct Wanted {
     /// Row of the frontend: address, kind, service.
     pub frontend: Arc<Frontend>,
-    /// Backends in slot order: by effective state, then by endpoint. Backends in maintenance have
-    /// no slot and are left out.
+    /// Backends in slot order: healthy before unhealthy, then by effective state, then by endpoint.
+    /// Backends in maintenance have no slot and are left out.
     pub backends: Vec<Arc<Instance>>,
     /// Number of backends, from the first, that get new flows: the active ones, or the terminating
     /// ones where none is active. The others keep their established flows.
