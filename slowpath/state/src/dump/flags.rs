@@ -24,8 +24,8 @@ impl Flags {
     pub const AFFINITY: Flags = Flags(1 << 4);
     /// [`Kind::LoadBalancer`].
     pub const LOAD_BALANCER: Flags = Flags(1 << 5);
-    /// Packets from outside can be addressed to it: neither a wildcard nor a cluster-internal
-    /// address.
+    /// Packets from outside can be addressed to it: it is not a wildcard, and a cluster address
+    /// only if those are open to packets from outside.
     pub const ROUTABLE: Flags = Flags(1 << 6);
     /// Clients are checked against the source ranges.
     pub const SOURCE_RANGES: Flags = Flags(1 << 7);

@@ -19,7 +19,7 @@ use crate::name::{Name, Source};
 /// Source of objects that name none: a client of the API.
 pub const API: &str = "api";
 
-/// Envelope of an object with a spec of type `S`.
+/// Object: metadata, desired state and status.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Object")]
@@ -29,7 +29,7 @@ struct Envelope<S> {
     /// Name: `[cluster/]namespace/name`, or a single word.
     #[schemars(with = "String")]
     name: Name,
-    /// Source of the object. Default: `api`.
+    /// Source of the object. Default: `api`, or the source whose session contains the object.
     #[serde(default = "api")]
     #[schemars(with = "Option<String>")]
     source: Source,

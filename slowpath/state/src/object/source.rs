@@ -11,7 +11,7 @@ pub const LEASE_MAX_S: u32 = 86_400;
 /// Maximum length of a revision, in characters.
 pub const REVISION_MAX: usize = 256;
 
-/// A source's own object, named after the source. [`crate::sources`] writes it; its status shows
+/// A source's own object, named after the source. The source's requests write it; its status shows
 /// whether the source's lease is valid.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
