@@ -1,5 +1,5 @@
-//! What the writer costs by itself: CPU time and memory of services with one frontend and one
-//! backend each, and of one change among many.
+//! Cost of the writer: CPU time and memory of services with one frontend and one backend each, and
+//! of one change among many.
 //!
 //! `cargo run --release -p state --example writer [services] [writes in a transaction]`
 
@@ -15,13 +15,13 @@ use state::object::FrontendSpec;
 use state::service::Service;
 use state::writer::{Transaction, Writer};
 
-/// CPU time of this thread, ns.
+/// Returns the CPU time of this thread, ns.
 fn cpu() -> u64 {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or_default()
 }
 
-/// Resident memory, bytes.
+/// Returns the resident memory, bytes.
 fn resident() -> u64 {
     let text = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or_default() * 4096
@@ -91,7 +91,7 @@ fn report(what: &str, of: usize, ns: u64) {
     println!("{what:<58} {:>9.2} us each", ns as f64 / of as f64 / 1000.0);
 }
 
-/// The numbers below `n` in an order that has nothing to do with theirs.
+/// Returns the numbers below `n` in an order unrelated to their size.
 fn shuffled(n: u32) -> Vec<u32> {
     let mut order: Vec<u32> = (0..n).collect();
     order.sort_by_key(|n| n.wrapping_mul(0x9e37_79b1).rotate_left(13).wrapping_mul(0x85eb_ca6b));
@@ -124,7 +124,7 @@ fn main() {
     big_service();
 }
 
-/// A service of 10,000 backends.
+/// Measures a service of 10,000 backends.
 fn big_service() {
     let load = Load { writer: Writer::new(), source: Source::new("file"), at_once: 1 };
     let Ok(name) = Name::new("big") else { return };

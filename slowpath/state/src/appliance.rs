@@ -1,4 +1,4 @@
-//! The appliance as selection and planes see it: where it is and which addresses are its own.
+//! Properties of the appliance that selection and planes use: location and own addresses.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -8,33 +8,33 @@ use crate::backend::Place;
 use crate::labels::Pairs;
 use crate::object::ApplianceSpec;
 
-/// Ports that are node ports unless the appliance says otherwise (Kubernetes' own range).
+/// Node port range that applies unless the appliance sets another: the default of Kubernetes.
 pub const NODE_PORTS: RangeInclusive<u16> = 30_000..=32_767;
 
-/// What an appliance is and calls local.
+/// Identity, location and addresses of an appliance.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Appliance {
-    /// Its name.
+    /// Name of the appliance.
     pub name: Box<str>,
-    /// Labels as on the object.
+    /// Labels, as on the object.
     pub labels: Pairs,
-    /// Its zone; empty for unknown, and then no zone is preferred.
+    /// Zone of the appliance; empty if unknown, and then no zone is preferred.
     pub zone: Box<str>,
     /// Names of the nodes and zones whose backends are local.
     pub local: BTreeSet<Box<str>>,
-    /// Its own addresses, on which node ports answer.
+    /// The appliance's own addresses, on which node ports answer.
     pub addresses: Vec<IpAddr>,
-    /// Number of its cluster; 0 where there is only one.
+    /// Number of the appliance's cluster; 0 if there is only one.
     pub cluster: u32,
-    /// Whether packets from outside may go to cluster addresses.
+    /// Whether packets from outside may be sent to cluster addresses.
     pub external_cluster_ip: bool,
-    /// Ports that are node ports.
+    /// Range of ports that are node ports.
     pub node_ports: RangeInclusive<u16>,
-    /// Whether services' preferences by place count.
+    /// Whether preferences of services for a node or zone are applied.
     pub zone_aware: bool,
 }
 
-/// Without a name, a place or addresses: all with a node is elsewhere.
+/// An appliance without name, zone or addresses: a backend with a known node is never local.
 impl Default for Appliance {
     fn default() -> Appliance {
         Appliance {
@@ -52,7 +52,7 @@ impl Default for Appliance {
 }
 
 impl Appliance {
-    /// What its object shows.
+    /// Returns the spec of the appliance's object.
     pub fn spec(&self) -> ApplianceSpec {
         ApplianceSpec {
             zone: self.zone.clone(),
@@ -65,23 +65,24 @@ impl Appliance {
         }
     }
 
-    /// Whether a backend there is local: its node or zone is called so, or nobody knows its node.
+    /// Returns whether a backend there is local: its node or zone is in `local`, or its node is
+    /// unknown.
     pub fn is_local(&self, place: Option<&Place>) -> bool {
         let Some(place) = place else { return true };
         place.node.is_empty() || self.local.contains(&place.zone) || self.is_local_node(place)
     }
 
-    /// Whether its node is known and called local.
+    /// Returns whether the backend's node is known and in `local`.
     pub fn is_local_node(&self, place: &Place) -> bool {
         !place.node.is_empty() && self.local.contains(&place.node)
     }
 
-    /// Whether a backend there is in this zone.
+    /// Returns whether the backend runs in the appliance's zone.
     pub fn is_of_zone(&self, place: &Place) -> bool {
         !self.zone.is_empty() && place.zone == self.zone
     }
 
-    /// Whether its source asks this zone to use a backend there.
+    /// Returns whether the backend's zone hints (`for_zones`) include the appliance's zone.
     pub fn is_hinted(&self, place: &Place) -> bool {
         !self.zone.is_empty() && place.for_zones.contains(&self.zone)
     }

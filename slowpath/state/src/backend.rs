@@ -11,45 +11,45 @@ use smallvec::SmallVec;
 use crate::address::Endpoint;
 use crate::name::{Name, Source};
 
-/// What a health checker found, for one service.
+/// Health check verdict on an instance of one service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Health {
-    /// It failed.
+    /// Whether the health check failed.
     pub unhealthy: bool,
-    /// When that was found; none while nobody has looked.
+    /// Time of the verdict; `None` before the first check.
     pub since: Option<SystemTime>,
 }
 
-/// What a source says of a backend of a service.
+/// Backend of a service, as one source wrote it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Instance {
-    /// Where it is.
+    /// Address, port and protocol of the backend.
     pub endpoint: Endpoint,
-    /// Whose backend it is.
+    /// Service that the backend belongs to.
     pub service: Name,
-    /// Who said so.
+    /// Source that wrote the backend.
     pub source: Source,
-    /// The source's place in the precedence; the lowest of an endpoint is used, the others are
-    /// shadows.
+    /// Rank of the source in the precedence. Among the instances of one endpoint the lowest rank is
+    /// used; the others are shadows.
     pub priority: u8,
-    /// Share relative to the service's other backends; 0 goes with `Maintenance`.
+    /// Weight relative to the service's other backends; 0 means `Maintenance`.
     pub weight: u16,
-    /// What the source says.
+    /// State, as the source wrote it.
     pub state: State,
-    /// The arm behind which it is.
+    /// Arm through which the backend is reached.
     pub arm: ArmName,
-    /// What a health checker says.
+    /// Verdict of the health check.
     pub health: Health,
-    /// Names of the service's ports that it serves; empty for all.
+    /// Names of the service's ports that the backend serves; empty for all.
     pub port_names: SmallVec<[Arc<str>; 1]>,
-    /// Where it runs, and for whom; most don't say.
+    /// Node and zone of the backend and its zone hints; `None` for most backends.
     pub place: Option<Arc<Place>>,
-    /// Source address whose packets on the exception path go to exactly this backend.
+    /// Source address whose packets on the exception path are sent to exactly this backend.
     pub probe: Option<IpAddr>,
 }
 
 impl Instance {
-    /// An active one of weight 100, of all ports, behind the egress arm.
+    /// Creates an active instance of weight 100, for all ports, behind the egress arm.
     pub fn new(endpoint: Endpoint, service: Name, source: Source) -> Instance {
         Instance {
             endpoint,
@@ -66,8 +66,8 @@ impl Instance {
         }
     }
 
-    /// What counts for this service: a verdict of health comes over what the source says, and
-    /// nothing of weight 0 gets new flows.
+    /// Returns the state that applies to this service: a failed health check overrides the source's
+    /// state, and an instance of weight 0 gets no new flows.
     pub fn effective(&self) -> State {
         match self.state {
             State::Active if self.weight == 0 => State::Maintenance,
@@ -78,11 +78,12 @@ impl Instance {
     }
 }
 
-/// Puts backends that come by endpoint into the order of slots, and tells how many serve.
+/// Sorts backends, given in the order of endpoints, into slot order. Returns how many of them, from
+/// the first, get new flows.
 pub fn arrange(backends: &mut [Arc<Instance>]) -> usize {
     backends
         .sort_by_key(|backend| (backend.health.unhealthy, backend.effective(), backend.endpoint));
-    // Of both, no health checker has found that they failed: they come first.
+    // Neither state includes an instance that failed its health check, so both sort first.
     let first = |state| backends.partition_point(|backend| backend.effective() == state);
     match first(State::Active) {
         0 => first(State::Terminating),

@@ -1,5 +1,5 @@
-//! What a plane holds, in the words of the map model: typed records, and one sorted text form that
-//! people who know Cilium's `lb/maps-dump` can read.
+//! Contents of a plane as typed records and as sorted text, in a format similar to Cilium's
+//! `lb/maps-dump`.
 //!
 //! ```text
 //!   SVC: ID=1 ADDR=192.0.2.1:80/TCP SLOT=0 LBALG=maglev AFFTimeout=0 COUNT=1 QCOUNT=0 FLAGS=...
@@ -8,8 +8,8 @@
 //!   REV: ID=1 ADDR=192.0.2.1:80
 //!   MAGLEV: ID=1 INNER=[1(16381)]
 //! ```
-//! Each plane numbers as it likes, so identifiers can be hidden: things are named by address then,
-//! and dumps of different planes compare equal.
+//! Each plane assigns its own identifiers. They can be hidden: entries are then named by address,
+//! and dumps of different planes can be compared.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Display};
@@ -29,22 +29,22 @@ pub use flags::Flags;
 #[cfg(test)]
 mod tests;
 
-/// How packets of a frontend are spread.
+/// Distribution of a frontend's packets.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Spread {
-    /// Over the backends.
+    /// Packets go to the backends.
     Backends {
-        /// By which algorithm.
+        /// Algorithm that selects the backend of a new flow.
         algorithm: Algorithm,
-        /// Seconds for which a client stays with its backend; 0 for no affinity.
+        /// Session affinity timeout in seconds; 0 for no affinity.
         affinity_s: u32,
     },
-    /// All go to the proxy at this port.
+    /// All packets go to the proxy at this port.
     Proxy(u16),
 }
 
 impl Spread {
-    /// How packets to a service port of a service are spread.
+    /// Returns the distribution of packets to a port of a service.
     pub fn of(service: &ServiceSpec, service_port: u16) -> Spread {
         match &service.proxy_redirect {
             Some(redirect) if redirect.takes(service_port) => Spread::Proxy(redirect.port),
@@ -56,80 +56,80 @@ impl Spread {
     }
 }
 
-/// One thing that a plane holds. Service and backend identifiers are spaces of their own.
+/// Entry of a plane. Services and backends have separate identifier spaces.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Record {
-    /// A frontend: slot 0 of its address.
+    /// Frontend: slot 0 of its address.
     Service {
         /// Identifier of the service at this address.
         id: u32,
-        /// What it answers on.
+        /// Address of the frontend.
         address: Address,
-        /// How packets are spread.
+        /// Distribution of packets.
         spread: Spread,
-        /// Slots from 1 that get new flows.
+        /// Number of slots, from 1, that get new flows.
         count: u32,
-        /// Slots behind them, which keep their flows.
+        /// Number of further slots, whose backends only keep their established flows.
         rest: u32,
-        /// What applies to it.
+        /// Flags of the frontend.
         flags: Flags,
     },
-    /// A slot of a frontend.
+    /// Slot of a frontend.
     Slot {
-        /// The frontend's address.
+        /// Address of the frontend.
         address: Address,
-        /// From 1.
+        /// Slot number, from 1.
         slot: u32,
-        /// Identifier of its backend.
+        /// Identifier of the slot's backend.
         backend: u32,
-        /// The backend failed its checks for this service.
+        /// Whether the backend failed its health check for this service.
         quarantined: bool,
     },
-    /// A backend; services share it.
+    /// Backend, shared by all services that use it.
     Backend {
-        /// Its identifier.
+        /// Identifier of the backend.
         id: u32,
-        /// Where it is.
+        /// Address, port and protocol.
         endpoint: Endpoint,
-        /// What its sources say, the most alive of all services' words.
+        /// State set by the sources: the most active one among all services that use the backend.
         state: State,
     },
-    /// What the source of an answer is rewritten to.
+    /// Address to which the source of replies is rewritten.
     Reverse {
         /// Identifier of the service.
         id: u32,
-        /// The frontend's address.
+        /// Address of the frontend.
         address: Address,
     },
-    /// A client may stay with this backend.
+    /// Permission for clients with session affinity to stay with this backend.
     AffinityMatch {
         /// Identifier of the service.
         id: u32,
         /// Identifier of the backend.
         backend: u32,
     },
-    /// A range of clients that may use the service, or may not ([`Flags::DENY`]).
+    /// Range of clients that are allowed to use the service, or denied ([`Flags::DENY`]).
     SourceRange {
         /// Identifier of the service.
         id: u32,
-        /// The clients.
+        /// Network of the clients.
         prefix: Prefix,
     },
-    /// A Maglev table: its slots by backend.
+    /// Maglev table, as a number of slots for each backend.
     Maglev {
         /// Identifier of the service.
         id: u32,
-        /// Backend identifiers and how many slots each has.
+        /// Backend identifiers, each with its number of slots.
         inner: Vec<(u32, u32)>,
     },
 }
 
-/// In which form records are written.
+/// Format and selection of the text output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Form {
-    /// Only the frontends at this address with all that is theirs, and the backends at it.
+    /// Selects the frontends at this address with all their entries, and the backends at it.
     pub only: Option<IpAddr>,
-    /// Whether identifiers are shown; otherwise addresses stand for them.
+    /// Whether identifiers are shown; otherwise addresses replace them.
     pub identifiers: bool,
 }
 
@@ -140,11 +140,11 @@ impl Default for Form {
 }
 
 impl Form {
-    /// Everything, without identifiers: what is compared between planes.
+    /// Everything, without identifiers, for comparing planes.
     pub const COMPARED: Form = Form { only: None, identifiers: false };
 }
 
-/// The records as sorted lines.
+/// Returns the records as sorted lines.
 pub fn text(records: &[Record], form: &Form) -> Vec<String> {
     let names = Names::of(records, form);
     let mut lines: Vec<String> = records
@@ -156,7 +156,7 @@ pub fn text(records: &[Record], form: &Form) -> Vec<String> {
     lines
 }
 
-/// What identifiers stand for, and which are asked for.
+/// Names of identifiers, and the selection of records.
 struct Names {
     services: HashMap<u32, Address>,
     masters: HashMap<Address, (u32, Flags)>,
@@ -165,7 +165,7 @@ struct Names {
     only: Option<Only>,
 }
 
-/// What belongs to one address.
+/// Identifiers that belong to one address.
 struct Only {
     addr: IpAddr,
     services: HashSet<u32>,
@@ -209,7 +209,7 @@ impl Names {
         }
     }
 
-    /// A service in a line that has no address of its own.
+    /// Returns the name of a service in a line that has no address of its own.
     fn service(&self, id: u32) -> String {
         named(id, self.services.get(&id).filter(|_| !self.identifiers))
     }
@@ -218,7 +218,7 @@ impl Names {
         named(id, self.backends.get(&id).filter(|_| !self.identifiers))
     }
 
-    /// `ID=1 `, or nothing where an address follows.
+    /// Returns `ID=1 `, or nothing if identifiers are hidden; an address follows in the line.
     fn id(&self, id: u32) -> String {
         if self.identifiers { format!("ID={id} ") } else { String::new() }
     }
@@ -257,7 +257,7 @@ impl Names {
         }
     }
 
-    /// By falling count, and by name among equals.
+    /// Formats a Maglev table by descending number of slots, then by name.
     fn inner(&self, inner: &[(u32, u32)]) -> String {
         let mut sorted = inner.to_vec();
         sorted.sort_by_key(|&(backend, count)| {

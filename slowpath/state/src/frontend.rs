@@ -1,4 +1,4 @@
-//! A frontend: an address, a port and a protocol that a service answers on.
+//! Frontends: address, port and protocol on which a service is reachable.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,45 +12,45 @@ use crate::name::Name;
 use crate::object::FrontendSpec;
 use crate::service::Service;
 
-/// How far a frontend has come.
+/// Progress of a frontend towards the plane.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Progress {
-    /// The plane isn't so yet, or has not acknowledged it.
+    /// The plane does not have the row yet, or not every lcore has acknowledged it.
     #[default]
     Pending,
-    /// The plane is so, and every lcore has acknowledged the generation.
+    /// The plane has the row, and every lcore has acknowledged its generation.
     Done,
-    /// The plane refused; it is tried again.
+    /// The plane rejected the row, with this message; it is retried.
     Error(Box<str>),
 }
 
-/// [`Progress`] and since when.
+/// Status of a frontend: [`Progress`], the time of its last change, and a note.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Status {
-    /// How far.
+    /// Progress of the row.
     pub progress: Progress,
-    /// Since when.
+    /// Time of the last change of `progress`.
     pub since: SystemTime,
-    /// Why nobody serves although there are backends (a local policy that none matches, say);
-    /// none where all is well.
+    /// Reason why no backend serves although there are backends (for example, a local traffic
+    /// policy that none of them matches); `None` if backends serve.
     pub note: Option<&'static str>,
 }
 
-/// A row of the table. Each write makes a new one with a status of its own, so that what a plane
-/// says late of an older row cannot be taken for the newer.
+/// Row of the frontend table. Each write creates a new row with its own status, so that a late
+/// result for an older row is never taken for one of the newer row.
 pub struct Frontend {
-    /// What its source said.
+    /// Frontend, as its source wrote it.
     pub said: FrontendSpec,
-    /// The service, as it was when this row was written.
+    /// Service that owns the frontend, as it was when this row was written.
     pub service: Arc<Service>,
-    /// Another service, whose backends are used instead.
+    /// Service whose backends are used instead of the owner's.
     pub redirect_to: Option<Name>,
-    /// Revision of the write.
+    /// Revision of the write that created this row.
     pub revision: u64,
     status: Mutex<KeptStatus>,
 }
 
-/// A status as it is kept. Most frontends are pending or done with nothing to note, and there are
+/// Compact form of [`Status`]. Most frontends are pending or done without a note, and there are
 /// many of them.
 enum KeptStatus {
     Plain { is_done: bool, since: SystemTime },
@@ -81,7 +81,7 @@ impl KeptStatus {
 }
 
 impl Frontend {
-    /// A new row, pending since `now`.
+    /// Creates a row that is pending since `now`.
     pub fn new(
         said: FrontendSpec,
         service: Arc<Service>,
@@ -93,17 +93,17 @@ impl Frontend {
         Frontend { said, service, redirect_to, revision, status: Mutex::new(status) }
     }
 
-    /// What it answers on.
+    /// Returns the address, port and protocol of the frontend.
     pub fn address(&self) -> &Address {
         &self.said.address
     }
 
-    /// How far this row has come.
+    /// Returns the status of this row.
     pub fn status(&self) -> Status {
         self.status.lock().status()
     }
 
-    /// Notes how far this row has come; `since` moves only when that is news.
+    /// Sets the status of this row; `since` changes only if `progress` does.
     pub fn set_status(&self, progress: Progress, note: Option<&'static str>, now: SystemTime) {
         let mut kept = self.status.lock();
         let before = kept.status();
@@ -118,7 +118,7 @@ impl fmt::Debug for Frontend {
     }
 }
 
-/// Whether a frontend is for all addresses of the appliance.
+/// Returns whether a frontend applies to all addresses of the appliance.
 pub fn is_wildcard(said: &FrontendSpec) -> bool {
     matches!(said.kind, Kind::NodePort | Kind::HostPort) && is_unspecified(&said.address)
 }

@@ -1,6 +1,6 @@
-//! What holds for objects, whatever their text: each is converted, or refused with a reason; what
-//! is converted is read back from the store as it was, and makes rows. Called by unit tests and by
-//! the fuzz targets `kubernetes` and `objects`.
+//! Properties of objects read from arbitrary text: each is converted or rejected with a reason, and
+//! a converted object survives a round trip through JSON and becomes rows. Used by unit tests and
+//! by the fuzz targets `kubernetes` and `objects`.
 
 use std::time::UNIX_EPOCH;
 
@@ -12,7 +12,7 @@ use crate::object::{Change, Object, Objects};
 use crate::reflect::Reflector;
 use crate::writer::Writer;
 
-/// The bytes as a file of Kubernetes objects.
+/// Reads the bytes as a file of Kubernetes objects.
 pub fn kubernetes(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let settings = kubernetes::Settings::new(Source::new("kubernetes"));
@@ -22,7 +22,7 @@ pub fn kubernetes(bytes: &[u8]) {
     }
 }
 
-/// The bytes as the JSON of one object, as the API takes it.
+/// Reads the bytes as the JSON of one object, as the API does.
 pub fn object(bytes: &[u8]) {
     let Ok(json) = serde_json::from_slice(bytes) else { return };
     match Object::from_json(&json) {
@@ -31,7 +31,7 @@ pub fn object(bytes: &[u8]) {
     }
 }
 
-/// Takes the objects as a store and the tables do.
+/// Applies the objects to a store and to the tables.
 fn applied(all: impl IntoIterator<Item = Object>) {
     let (mut objects, mut events) = (Objects::default(), Vec::new());
     for object in all {

@@ -1,7 +1,7 @@
-//! Services, EndpointSlices and BGP's policies as Kubernetes writes them, made into objects.
+//! Conversion of Kubernetes Services, EndpointSlices and BGP policies to objects.
 //!
-//! `read` takes the text of files; `service` and `slice` take what is parsed already, from whoever
-//! has it. What Kubernetes or Cilium's annotations leave open is decided as Cilium decides it.
+//! `read` takes the text of files; `service` and `slice` take parsed objects from any origin. Cases
+//! that Kubernetes or Cilium's annotations leave open are handled as in Cilium.
 
 mod annotations;
 mod bgp;
@@ -25,33 +25,33 @@ use crate::labels::Pairs;
 use crate::name::{Name, Source};
 use crate::object::Refusal;
 
-/// The class of load balancers that is this appliance's own.
+/// Load balancer class of this appliance.
 pub const CLASS: &str = "weir.dev/gateway";
-/// The class of those that are announced by BGP, as Cilium names it.
+/// Load balancer class of Cilium's BGP control plane.
 pub const BGP_CLASS: &str = "io.cilium/bgp-control-plane";
 
-/// The property of a service that lists what of its Kubernetes object is ignored.
+/// Property of a service that lists the ignored parts of its Kubernetes object.
 pub const IGNORED: &str = "weir.dev/ignored";
 
-/// What the conversion has to know of this appliance.
+/// Settings of the conversion.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Who says what is converted.
+    /// Source of the converted objects.
     pub source: Source,
-    /// The appliance's labels: services may be meant for some appliances only.
+    /// Labels of the appliance, by which services may be restricted to some appliances.
     pub labels: Pairs,
-    /// The appliance's name: what is said of a node of this name is meant for it.
+    /// Name of the appliance: settings for a node of this name apply to it.
     pub node: Box<str>,
-    /// Name of the cluster, the first part of names; empty for none.
+    /// Name of the cluster, the first part of object names; empty for none.
     pub cluster: Box<str>,
-    /// Its number, which backends carry; 0 for this one.
+    /// Number of the cluster, which backends contain; 0 for the local cluster.
     pub cluster_number: u32,
-    /// Classes of load balancers that are served; those that name none always are.
+    /// Load balancer classes that are served; services without a class always are.
     pub classes: Vec<Box<str>>,
 }
 
 impl Settings {
-    /// Of one cluster, of our own class.
+    /// Creates the settings for the local cluster, with the default classes.
     pub fn new(source: Source) -> Settings {
         let (cluster, classes) = (Box::default(), vec![CLASS.into(), BGP_CLASS.into()]);
         let node = Box::default();

@@ -1,15 +1,17 @@
-//! The control state: what people and machines asked for, and how planes come to be so.
+//! Control state: the objects that operators and controllers write, the tables derived from them,
+//! and the reconciler that brings data planes in line with the tables.
 //!
 //! ```text
 //!   objects --> writer --> tables (services, frontends, backends; immutable snapshots)
 //!                            |            |
-//!                          watches     select.rs: which backends a frontend gets
+//!                          watches     select.rs: the backends of each frontend
 //!                                         |
 //!                                   reconcile.rs --> plane.rs: the region, in memory or BPF maps
 //!                                         |
 //!                                       status, written back
 //! ```
-//! No socket, no clock, no file but the store's: time is an argument.
+//! The crate opens no socket, reads no clock (time is an argument), and touches no file but the
+//! store's.
 #![forbid(unsafe_code)]
 
 pub use config::services::{address, labels};

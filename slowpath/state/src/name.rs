@@ -1,4 +1,4 @@
-//! Names of objects, and of who said them.
+//! Names of objects, and of the sources that write them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,16 +6,16 @@ use std::sync::Arc;
 use arcstr::ArcStr;
 use serde::{Deserialize, Serialize};
 
-/// Bytes of the longest name (`tables::record::NAME_BYTES`).
+/// Maximum length of a name in bytes (`tables::record::NAME_BYTES`).
 pub const NAME_BYTES: usize = tables::record::NAME_BYTES;
 
-/// `[cluster/]namespace/name`, or a single word; 1 to [`NAME_BYTES`] bytes. Cheap to copy, and
-/// one word wide, since rows and their keys have it.
+/// Name of an object: `[cluster/]namespace/name` or a single word, of 1 to [`NAME_BYTES`] bytes.
+/// Clones share the text, and a value is one machine word, because rows and their keys contain it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Name(ArcStr);
 
-/// Why a text is no name.
+/// Error for a text that is not a valid [`Name`].
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "`{0}` is no name: write \"name\", \"namespace/name\" or \"cluster/namespace/name\" of \
@@ -24,7 +24,7 @@ pub struct Name(ArcStr);
 pub struct NoName(pub String);
 
 impl Name {
-    /// Takes a text that is a name.
+    /// Parses a name.
     pub fn new(text: &str) -> Result<Name, NoName> {
         let good = |c: char| c.is_ascii_alphanumeric() || "-._:".contains(c);
         let part = |part: &str| !part.is_empty() && part.chars().all(good);
@@ -34,12 +34,12 @@ impl Name {
         Ok(Name(text.into()))
     }
 
-    /// The whole name.
+    /// Returns the whole name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Cluster, namespace and name; what isn't there is empty.
+    /// Returns cluster, namespace and name; missing parts are empty.
     pub fn parts(&self) -> (&str, &str, &str) {
         let mut parts = self.0.rsplit('/');
         let name = parts.next().unwrap_or_default();
@@ -74,19 +74,20 @@ impl From<Name> for String {
     }
 }
 
-/// Who said something: `file`, `api`, `kubernetes`, ... Their precedence is configuration. One word
-/// wide, since every row has it.
+/// Name of the source that wrote an object: `file`, `api`, `kubernetes`, ... The configuration
+/// decides which source is preferred ([`Precedence`]). A value is one machine word, because every
+/// row contains it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Source(Arc<String>);
 
 impl Source {
-    /// A source by its name.
+    /// Creates a source from its name.
     pub fn new(name: &str) -> Source {
         Source(Arc::new(name.to_owned()))
     }
 
-    /// Its name.
+    /// Returns the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -98,7 +99,8 @@ impl fmt::Display for Source {
     }
 }
 
-/// Which sources win over which: the first named is preferred, those not named come last.
+/// Order of preference among sources: the first named is preferred, sources that are not named come
+/// last.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Precedence {
     order: Vec<Source>,
@@ -106,18 +108,20 @@ pub struct Precedence {
 }
 
 impl Precedence {
-    /// The sources from the most to the least preferred.
+    /// Creates a precedence from the sources, most preferred first.
     pub fn new(order: impl IntoIterator<Item = Source>) -> Precedence {
         Precedence { order: order.into_iter().collect(), behind: Vec::new() }
     }
 
-    /// The same, but these come behind all others, among themselves as before.
+    /// Returns a copy in which these sources come after all others, in the same order among
+    /// themselves.
     #[must_use]
     pub fn behind<'s>(&self, sources: impl IntoIterator<Item = &'s Source>) -> Precedence {
         Precedence { order: self.order.clone(), behind: sources.into_iter().cloned().collect() }
     }
 
-    /// The place of a source; the lowest is preferred. Sources that are not named share the last.
+    /// Returns the rank of a source; the lowest is preferred. Sources that are not named share the
+    /// last rank.
     pub fn of(&self, source: &Source) -> u8 {
         let place = self.order.iter().position(|s| s == source).unwrap_or(self.order.len());
         let before = if self.behind.contains(source) { self.order.len() + 1 } else { 0 };

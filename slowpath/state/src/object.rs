@@ -1,7 +1,7 @@
-//! One envelope for every kind of object that people and machines give us.
+//! Objects of all kinds in one envelope.
 //!
-//! A kind is one line in `kind.rs`, one line of [`specs!`] and a type that is [`Described`];
-//! changes, the store, watches, the API and the command know no kind by name.
+//! A kind is one line in `kind.rs`, one line of [`specs!`] and a type that implements
+//! [`Described`]. Changes, the store, watches, the API and the command-line tool name no kind.
 
 mod appliance;
 mod backends;
@@ -49,21 +49,22 @@ pub use source::{LEASE_MAX_S, REVISION_MAX, SourceSpec};
 use crate::labels::Pairs;
 use crate::name::{Name, Source};
 
-/// The specs of all kinds: the variant, which is the kind's, and the type.
+/// Defines [`Spec`] and the functions that depend on the kind, from the variant (named after the
+/// kind) and the spec type of each kind.
 macro_rules! specs {
     ($($(#[$doc:meta])* $kind:ident($spec:ty);)*) => {
-        /// What is wanted, by kind.
+        /// Desired state of an object, by kind.
         #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
         #[serde(untagged)]
         pub enum Spec { $($(#[$doc])* $kind($spec),)* }
 
         impl Spec {
-            /// Whose spec it is.
+            /// Returns the kind that the spec belongs to.
             pub fn kind(&self) -> Kind {
                 match self { $(Spec::$kind(_) => Kind::$kind,)* }
             }
 
-            /// What is wrong with it, as [`Described::check`].
+            /// Validates the spec; see [`Described::check`].
             pub fn check(&self) -> Result<(), Refusal> {
                 match self { $(Spec::$kind(spec) => spec.check(),)* }
             }
@@ -84,22 +85,22 @@ macro_rules! specs {
 }
 
 specs! {
-    /// A service with its frontends.
+    /// Service with its frontends.
     Service(Arc<ServiceSpec>);
     /// Backends of a service: one source's list, or a part of it.
     Backends(Arc<BackendsSpec>);
-    /// This appliance as its configuration says: where it is, and what it counts as local.
+    /// This appliance as configured: its zone, addresses, and which nodes and zones are local.
     Appliance(Arc<ApplianceSpec>);
-    /// A source that speaks over the API: its lease, and what it said last.
+    /// Source that uses the API: its lease and the revision that it last committed.
     Source(Arc<SourceSpec>);
-    /// Whom an appliance speaks BGP with, and what it announces.
+    /// BGP neighbors of the selected appliances, and what is advertised to them.
     BgpPeeringPolicy(Arc<BgpPeeringPolicySpec>);
-    /// An Azure Private Link Service in front of an internal load balancer, and its endpoint.
+    /// Azure Private Link Service in front of an internal load balancer, and its endpoint.
     PrivateLinkService(Arc<PrivateLinkSpec>);
 }
 
-/// By either name, in capitals or not, its words with dashes between them or not:
-/// `bgp-peering-policy`, `BgpPeeringPolicy` and `bgp-peering-policies` are one kind.
+/// Parses the singular or plural name of a kind, ignoring case and dashes: `bgp-peering-policy`,
+/// `BgpPeeringPolicy` and `bgp-peering-policies` are the same kind.
 impl FromStr for Kind {
     type Err = Refusal;
 
@@ -115,45 +116,45 @@ impl FromStr for Kind {
     }
 }
 
-/// Something that was given to us, and how far it has come.
+/// Object of any kind, with its metadata, desired state and status.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Object {
-    /// Its name.
+    /// Name of the object.
     pub name: Name,
-    /// Who said it.
+    /// Source that wrote the object.
     pub source: Source,
-    /// For choosing among objects.
+    /// Labels, by which objects are selected.
     pub labels: Pairs,
-    /// For whoever understands them.
+    /// Annotations, for tools that interpret them.
     pub annotations: Pairs,
-    /// Revision of the last write of any of it; 0 before the first.
+    /// Revision of the last write of any part of the object; 0 before the first.
     pub revision: u64,
-    /// Revision of the last write of what is wanted: labels, annotations and spec.
+    /// Revision of the last write of the desired state: labels, annotations and spec.
     pub generation: u64,
-    /// What is wanted.
+    /// Desired state.
     pub spec: Spec,
-    /// What happened to it; most have nothing to tell.
+    /// Status, deletion and progress; `None` for most objects.
     life: Option<Box<Life>>,
 }
 
-/// What happened to an object beside what is wanted of it.
+/// Lifecycle data of an object, beside its desired state.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Life {
-    /// What became of it.
+    /// Observed status.
     pub status: Option<Status>,
-    /// When its deletion was asked; it goes when the last finalizer is gone.
+    /// Time at which deletion was requested; the object is removed with its last finalizer.
     pub deletion: Option<SystemTime>,
-    /// Who has to clean up before it may go.
+    /// Names of the components that have to clean up before the object may be removed.
     pub finalizers: Vec<Box<str>>,
-    /// What whoever looks after it has to remember of it; nobody else reads it.
+    /// Private data of the controller that manages the object; no other component reads it.
     pub progress: Option<Arc<serde_json::Value>>,
 }
 
-/// Of an object to which nothing has happened.
+/// Lifecycle data of an object that has none.
 static NEW: Life = Life { status: None, deletion: None, finalizers: Vec::new(), progress: None };
 
 impl Object {
-    /// One that nobody has written yet.
+    /// Creates an object that has not been written yet.
     pub fn new(name: Name, source: Source, spec: Spec) -> Object {
         Object {
             name,
@@ -167,29 +168,29 @@ impl Object {
         }
     }
 
-    /// What happened to it.
+    /// Returns the lifecycle data.
     pub fn life(&self) -> &Life {
         self.life.as_deref().unwrap_or(&NEW)
     }
 
-    /// The same with what happened to it.
+    /// Returns the object with its lifecycle data replaced.
     #[must_use]
     pub fn with_life(mut self, life: Life) -> Object {
         self.life = (life != NEW).then(|| Box::new(life));
         self
     }
 
-    /// Its kind.
+    /// Returns the kind.
     pub fn kind(&self) -> Kind {
         self.spec.kind()
     }
 
-    /// Which one it is.
+    /// Returns the key: kind, name and source.
     pub fn key(&self) -> Key {
         Key { kind: self.kind(), name: self.name.clone(), source: self.source.clone() }
     }
 
-    /// Whether it wants the same as another.
+    /// Returns whether spec, labels and annotations equal those of another object.
     pub fn wants_as(&self, other: &Object) -> bool {
         self.spec == other.spec
             && self.labels == other.labels
@@ -197,13 +198,13 @@ impl Object {
     }
 }
 
-/// What became of an object.
+/// Observed status of an object.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Status {
-    /// The generation that this is about.
+    /// Generation of the object that this status is about.
     pub observed: u64,
-    /// One for each type.
+    /// Conditions, at most one of each type.
     pub conditions: Vec<Condition>,
 }
 
@@ -211,30 +212,30 @@ pub struct Status {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Condition {
-    /// Which aspect: `Accepted`, ...
+    /// Type of the condition: `Accepted`, ...
     #[serde(rename = "type")]
     pub aspect: Box<str>,
-    /// Whether it is so.
+    /// Whether the condition holds.
     pub status: Truth,
-    /// One word for machines.
+    /// Machine-readable reason, in one word.
     #[serde(default)]
     pub reason: Box<str>,
-    /// A sentence for people.
+    /// Human-readable explanation.
     #[serde(default)]
     pub message: Box<str>,
-    /// Since when `status` is what it is.
+    /// Time of the last change of `status`.
     #[serde(with = "text::time")]
     #[schemars(with = "String")]
     pub since: SystemTime,
 }
 
-/// Whether a condition holds.
+/// Status of a condition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub enum Truth {
-    /// It does.
+    /// The condition holds.
     True,
-    /// It doesn't.
+    /// The condition does not hold.
     False,
-    /// Nobody can tell.
+    /// It is not known whether the condition holds.
     Unknown,
 }

@@ -1,4 +1,4 @@
-//! What moves packets, as the reconciler sees it.
+//! Interface between the reconciler and a data plane.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,31 +13,31 @@ use crate::frontend::Frontend;
 /// Number of a committed table set.
 pub type Generation = u32;
 
-/// Said of a frontend whose backends are there and get no new flows.
+/// Note on a frontend that has backends, none of which gets new flows.
 pub const NOBODY_SERVES: &str = "no backend is healthy and serving";
 
-/// All that a plane has to know of one frontend; nothing to look up.
+/// Desired state of one frontend, complete: a plane needs no further lookup.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// The row: address, kind, service.
+    /// Row of the frontend: address, kind, service.
     pub frontend: Arc<Frontend>,
-    /// Backends in the order of slots: by what counts of their state, then by endpoint. Those in
-    /// maintenance have no slot and aren't here.
+    /// Backends in slot order: healthy before unhealthy, then by effective state, then by endpoint.
+    /// Backends in maintenance have no slot and are left out.
     pub backends: Vec<Arc<Instance>>,
-    /// How many of them, from the first, get new flows: the active ones; where there are none, the
-    /// terminating ones. The others keep their flows.
+    /// Number of backends, from the first, that get new flows: the active ones, or the terminating
+    /// ones where none is active. The others keep their established flows.
     pub serving: usize,
-    /// Why nobody serves although there are backends: goes to the frontend's status.
+    /// Reason why no backend serves although there are backends; shown in the frontend's status.
     pub note: Option<&'static str>,
 }
 
 impl Wanted {
-    /// Those that get new flows.
+    /// Returns the backends that get new flows.
     pub fn serving(&self) -> &[Arc<Instance>] {
         self.backends.get(..self.serving).unwrap_or(&self.backends)
     }
 
-    /// Refuses what no plane can do. Every plane asks this first.
+    /// Rejects combinations that no plane supports. Every plane calls this first.
     pub fn check(&self) -> Result<(), Refusal> {
         let (said, service) = (&self.frontend.said, &self.frontend.service);
         let name = &service.name;
@@ -53,7 +53,7 @@ impl Wanted {
         Ok(())
     }
 
-    /// Maglev's view of those that get new flows, in their order.
+    /// Returns the backends that get new flows in slot order, as input for Maglev.
     pub fn maglev(&self) -> Vec<MaglevBackend> {
         let backend = |instance: &Arc<Instance>| MaglevBackend {
             text: maglev_text(&instance.endpoint),
@@ -62,8 +62,8 @@ impl Wanted {
         self.serving().iter().map(backend).collect()
     }
 
-    /// The same with these endpoints quarantined, as far as no health checker has said anything of
-    /// them yet.
+    /// Returns a copy with these endpoints quarantined, except those that already have a health
+    /// check verdict.
     pub fn with_quarantined(&self, endpoints: &[Endpoint]) -> Wanted {
         let mut wanted = self.clone();
         for instance in &mut wanted.backends {
@@ -79,7 +79,7 @@ impl Wanted {
     }
 }
 
-/// The text of a backend at an endpoint in Maglev tables.
+/// Returns the text that identifies a backend in Maglev tables.
 pub fn maglev_text(endpoint: &Endpoint) -> String {
     let Endpoint { addr, port, protocol } = *endpoint;
     match protocol {
@@ -91,51 +91,51 @@ pub fn maglev_text(endpoint: &Endpoint) -> String {
     }
 }
 
-/// Why a plane doesn't do what it was told, in the operator's words: which setting to raise.
+/// Reason why a plane rejects an operation, as a message for the operator: which setting to raise.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Refusal(pub String);
 
 impl Refusal {
-    /// With these words.
+    /// Creates a rejection with this message.
     pub fn new(text: impl fmt::Display) -> Refusal {
         Refusal(text.to_string())
     }
 }
 
-/// What moves packets. Everything may be said again and again: what is so already changes nothing.
+/// Data plane. All operations are idempotent.
 ///
-/// `begin`, any number of `update`, `delete` and `prune`, then `commit`: one batch is one
-/// generation. A refusal of one frontend leaves that frontend as it was before the batch or as it
-/// shall be, and never holds up the others.
+/// A batch is `begin`, any number of `update`, `delete` and `prune`, then `commit`; one batch is
+/// one generation. If one frontend is rejected, that frontend stays as it was before the batch or
+/// becomes as desired, and the other frontends are not affected.
 pub trait Plane {
     /// Begins a batch.
     fn begin(&mut self) -> Result<(), Refusal>;
 
-    /// This frontend shall be, and be so.
+    /// Creates the frontend, or changes it to match `wanted`.
     fn update(&mut self, wanted: &Wanted) -> Result<(), Refusal>;
 
-    /// No frontend shall be at this address.
+    /// Deletes the frontend at this address, if any.
     fn delete(&mut self, address: &Address) -> Result<(), Refusal>;
 
-    /// Takes away what `wanted` says no to: frontends whose address isn't wanted, and whatever lies
-    /// about that no frontend needs; at most so many of them, and tells whether that was all. Not
-    /// before every source has said all that it knows.
+    /// Deletes frontends whose address `wanted` rejects, and other entries that no frontend uses:
+    /// at most `at_most` of them. Returns whether that was all. Must not be called before every
+    /// source has completed its initial list.
     fn prune(&mut self, wanted: &dyn Fn(&Address) -> bool, at_most: usize)
     -> Result<bool, Refusal>;
 
-    /// Makes the batch visible, and tells its generation: the same as before when nothing changed.
+    /// Makes the batch visible and returns its generation: the previous one if nothing changed.
     fn commit(&mut self) -> Result<Generation, Refusal>;
 
-    /// The generation that all lcores have acknowledged; none while nobody moves packets.
+    /// Returns the generation that all lcores have acknowledged; `None` while no lcore runs.
     fn acknowledged(&self) -> Option<Generation>;
 
-    /// Backends that the plane holds as quarantined, by frontend, from before it was told anything:
-    /// after a restart they stay so until a health checker has looked.
+    /// Returns the backends, by frontend, that were quarantined in the plane before this process
+    /// wrote to it: after a restart they stay quarantined until the first health check.
     fn quarantined(&self) -> Vec<(Address, Endpoint)> {
         Vec::new()
     }
 
-    /// What is there, in no order; [`crate::dump::text`] makes lines of it.
+    /// Returns the contents of the plane, unsorted; [`crate::dump::text`] formats them.
     fn dump(&self) -> Vec<Record>;
 }

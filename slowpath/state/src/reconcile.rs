@@ -1,16 +1,17 @@
-//! How planes come to be what the tables say. Open this first: it is the order in which the
-//! reconciler does everything.
+//! Reconciler: brings a plane in line with the tables. [`Reconciler::step`] shows the order of all
+//! its work.
 //!
 //! ```text
-//!   news of the tables --> addresses to tell, each once, the longest untold first
-//!     begin --> due retries, news, a part of the full pass: update or delete --> prune --> commit
-//!     generation acknowledged by all lcores --> Done; refused --> Error, again after a while
+//!   changes of the tables --> queue of addresses, each once, oldest first
+//!     begin --> due retries, queue, a part of the full pass: update or delete --> prune --> commit
+//!     generation acknowledged by all lcores --> Done; rejected --> Error, retried later
 //! ```
-//! An address is looked up when it is told: what counts is what the tables say then, and not what
-//! made it worth telling. So nothing depends on which news were heard, a full pass repairs
-//! everything, and it changes nothing where nothing differs.
+//! An address is looked up when the plane is updated: the current tables count, not the change that
+//! queued the address. Correctness therefore does not depend on which changes were observed, a full
+//! pass repairs everything, and a pass over a plane in line with the tables changes nothing.
 //!
-//! No clock and no thread: whoever has them calls [`Reconciler::step`] with the news and the time.
+//! The reconciler has no clock and no thread: its caller passes changes and time to
+//! [`Reconciler::step`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -37,37 +38,38 @@ pub use health::Health;
 use jobs::Jobs;
 use schedule::{Prune, delay};
 pub use settings::{Now, Settings};
-/// Brings a plane to what the tables say.
+/// Reconciler of one plane.
 #[derive(Debug)]
 pub struct Reconciler {
     settings: Settings,
     /// Time of the first step.
     started: Option<Instant>,
-    /// Sources said all, or had their time.
+    /// Whether all sources have completed their initial list, or the wait for them has timed out.
     running: bool,
-    /// Revision up to which news were heard.
+    /// Revision up to which changes were observed.
     seen: u64,
     jobs: Jobs,
-    /// The full pass that is under way: where it goes on.
+    /// Position of the full pass that is in progress.
     pass: Option<From>,
     next_pass: Option<Instant>,
     prune: Prune,
-    /// From this revision on, news were not heard one by one; a pass and a prune make up for it.
+    /// Revision from which changes were not observed one by one; a full pass and a prune make up
+    /// for it.
     gap: Option<u64>,
-    /// Committed, and not yet acknowledged by all.
+    /// Batches that are committed and not yet acknowledged by all lcores.
     committed: VecDeque<Batch>,
-    /// Backends that were quarantined before a restart, by frontend.
+    /// Backends, by frontend, that were quarantined before a restart.
     quarantined: HashMap<Address, Vec<Endpoint>>,
-    /// Why no batch can be begun.
+    /// Reason why no batch can be begun.
     blocked: Option<Refusal>,
-    /// So many are told one by one: they were in a batch that was refused whole.
+    /// Number of updates left that get a batch of their own, after a batch was rejected as a whole.
     alone: usize,
 }
 
-/// Behind which address a pass goes on; none for its start.
+/// Address after which a pass continues; `None` at its start.
 type From = Option<Address>;
 
-/// A batch that is being told.
+/// Batch that is being written to the plane.
 struct Telling<'a> {
     now: Now,
     tables: &'a Tables,
@@ -76,28 +78,28 @@ struct Telling<'a> {
     told: Vec<Told>,
 }
 
-/// What was told in one generation.
+/// Updates of one committed generation.
 #[derive(Debug)]
 struct Batch {
     generation: Generation,
-    /// The oldest revision that is done with it.
+    /// Oldest revision that the batch completes.
     oldest: u64,
     told: Vec<Told>,
 }
 
-/// A frontend that a plane took.
+/// Frontend that the plane accepted.
 #[derive(Debug)]
 struct Told {
     address: Address,
-    /// The oldest revision that asked for it.
+    /// Oldest revision that queued the address.
     revision: u64,
-    /// The row; none for a deleted one.
+    /// Row that was written; `None` for a deleted frontend.
     row: Option<Arc<Frontend>>,
     note: Option<&'static str>,
 }
 
 impl Reconciler {
-    /// One that has told nothing yet.
+    /// Creates a reconciler that has written nothing yet.
     pub fn new(settings: Settings) -> Reconciler {
         Reconciler {
             settings: Settings {
@@ -120,12 +122,12 @@ impl Reconciler {
         }
     }
 
-    /// The revision since which the next step wants to hear the news.
+    /// Returns the revision since which the next step needs changes.
     pub fn seen(&self) -> u64 {
         self.seen
     }
 
-    /// Does what is due, as one batch at most, and returns.
+    /// Does the work that is due, as one batch at most.
     pub fn step(&mut self, now: Now, news: &News, appliance: &Appliance, plane: &mut dyn Plane) {
         self.hear(news);
         self.acknowledge(plane, now);
@@ -150,36 +152,37 @@ impl Reconciler {
         self.acknowledge(plane, now);
     }
 
-    /// Tells everything again, a part in each step: the appliance or its addresses are others, say.
+    /// Starts a full pass, a part in each step; for example after the appliance's addresses
+    /// changed.
     pub fn say_again(&mut self) {
         self.pass = Some(None);
     }
 
-    /// How many frontends are told in one step from now on ([`Settings::at_once`]).
+    /// Sets the number of frontends written in one step ([`Settings::at_once`]).
     pub fn set_at_once(&mut self, frontends: usize) {
         self.settings.at_once = frontends.max(1);
         self.alone = 0;
     }
 
-    /// The revision up to which everything is in the plane and acknowledged by all lcores.
+    /// Returns the revision up to which everything is in the plane and acknowledged by all lcores.
     pub fn reconciled(&self) -> u64 {
         let outstanding = [
             self.jobs.oldest(),
             self.gap,
             self.committed.iter().map(|batch| batch.oldest).min(),
-            // Nothing is told yet.
+            // Nothing has been written yet.
             (!self.running).then_some(1),
         ];
         let oldest = outstanding.into_iter().flatten().min();
         oldest.map_or(self.seen, |oldest| self.seen.min(oldest.saturating_sub(1)))
     }
 
-    /// Whether something is committed that not all lcores are known to have acknowledged.
+    /// Returns whether a batch is committed that not all lcores have acknowledged.
     pub fn awaits_lcores(&self) -> bool {
         !self.committed.is_empty()
     }
 
-    /// Whether a step would tell the plane something at that time, even without news.
+    /// Returns whether a step at that time would write to the plane even without new changes.
     pub fn has_work(&self, now: Instant) -> bool {
         self.running && (self.pass.is_some() || self.jobs.has_due(now) || self.must_prune(now))
     }
@@ -201,7 +204,7 @@ impl Reconciler {
         self.seen = self.seen.max(news.tables.revision());
     }
 
-    /// What all lcores have acknowledged is done.
+    /// Marks the frontends of batches that all lcores have acknowledged as done.
     fn acknowledge(&mut self, plane: &dyn Plane, now: Now) {
         let Some(acknowledged) = plane.acknowledged() else { return };
         let is_done =
@@ -217,8 +220,9 @@ impl Reconciler {
         }
     }
 
-    /// At the start, waits until sources have said all that they know, so that a restart doesn't
-    /// scale services down to backends that happen to be known first.
+    /// Returns whether the plane may be written. At the start this waits until sources have
+    /// completed their initial lists, so that a restart does not scale services down to the
+    /// backends that happen to be known first.
     fn may_run(&mut self, now: Instant, tables: &Tables, plane: &dyn Plane) -> bool {
         let started = *self.started.get_or_insert(now);
         if self.running {
@@ -245,7 +249,7 @@ impl Reconciler {
         }
     }
 
-    /// Tells as many frontends as one step may.
+    /// Writes as many frontends as one step may.
     fn tell(&mut self, batch: &mut Telling<'_>) {
         let mut room = if self.alone > 0 { 1 } else { self.settings.at_once };
         let tables = batch.tables;
@@ -266,7 +270,7 @@ impl Reconciler {
             };
             let address = *row.address();
             self.pass = Some(Some(address));
-            // What was refused waits for its time.
+            // Rejected frontends wait for their retry.
             if !self.jobs.has(&address) {
                 self.tell_one(batch, address, row.revision, Some(row));
             }
@@ -298,14 +302,15 @@ impl Reconciler {
         }
     }
 
-    /// A backend that was quarantined before a restart stays so until a health checker has looked,
-    /// or the backend is gone.
+    /// Keeps backends that were quarantined before a restart quarantined until their first health
+    /// check, or until they are removed.
     fn honour(&mut self, wanted: Wanted, tables: &Tables) -> Wanted {
         let address = *wanted.frontend.address();
         let Some(endpoints) = self.quarantined.get_mut(&address) else { return wanted };
         endpoints.retain(|endpoint| {
             let found = wanted.backends.iter().find(|instance| instance.endpoint == *endpoint);
-            // A source's own word, not a health checker's, is over when it says otherwise.
+            // If a source rather than a health check had quarantined it, the source's new state
+            // replaces that.
             found.map_or(!tables.initialized(), |instance| {
                 instance.health.since.is_none() && instance.state != State::Quarantined
             })
@@ -339,7 +344,7 @@ impl Reconciler {
                     told.into_iter().for_each(|told| self.refused(now, told, &refusal));
                     return;
                 }
-                // One of them may be why, and holds up nobody else when each is told alone.
+                // One of them may be the cause; written one by one, the others are not affected.
                 self.alone = told.len();
                 for told in told {
                     self.refused_until(now.steady, now, told, &refusal);
@@ -348,7 +353,7 @@ impl Reconciler {
             }
         };
         for told in &told {
-            // It was shown as refused, and is so no more.
+            // It was shown as rejected and is now accepted.
             if let (Some(row), 1..) = (&told.row, self.jobs.failures(&told.address)) {
                 row.set_status(Progress::Pending, told.note, now.wall);
             }

@@ -1,10 +1,10 @@
-//! From objects to the tables: which services, frontends and backends there shall be.
+//! Reflector: derives the services, frontends and backends of the tables from objects.
 //!
-//! Everything may be told again and again; the writer drops what is so already. Of several sources
-//! that say something under one service's name, the preferred one is heard and the others wait.
-//! An address that another service has is waited for: nothing depends on who came first but who
-//! has it meanwhile. Backends of a source that is quarantined get no new flows, and what another
-//! source says of the same endpoint comes first.
+//! All operations are idempotent; the writer drops what changes nothing. Of several sources with a
+//! service of one name, the preferred source's service is written and the others wait. A service
+//! whose address belongs to another service waits until that one gives it up, whatever their order
+//! of arrival. Backends of a quarantined source get no new flows, and other sources' instances of
+//! the same endpoint take precedence.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -39,33 +39,33 @@ use rows::{frontends, instance, merge_names, reserved_of, row};
 use told::was_refused;
 pub use told::{ACCEPTED, Told, Verdict};
 
-/// Sources whose objects of one name have changed.
+/// Sources whose objects of one name changed.
 type Sources = SmallVec<[Source; 1]>;
 
 /// Writes objects into the tables.
 #[derive(Debug)]
 pub struct Reflector {
     precedence: Precedence,
-    /// The writer knows the precedence.
+    /// Whether the writer has the current precedence.
     ranked: bool,
     /// Sources that are quarantined ([`crate::sources`]).
     silent: BTreeSet<Source>,
-    /// The arm of backends that don't say theirs.
+    /// Arm of backends that set none.
     arm: ArmName,
-    /// Ports that are node ports.
+    /// Range of ports that are node ports.
     node_ports: RangeInclusive<u16>,
-    /// Ports of the appliance itself.
+    /// Ports in use by the appliance itself.
     reserved: Reserved,
     /// Lists of backends by service.
     lists: Lists,
-    /// Services that wait for what another has, by the other's name.
+    /// Services that wait for something another service has, by the other's name.
     waiting: BTreeMap<Name, BTreeSet<Name>>,
-    /// What was told of objects that aren't accepted.
+    /// Published verdicts on objects that are not accepted.
     told: BTreeMap<Key, Verdict>,
 }
 
 impl Reflector {
-    /// Has seen nothing yet: it begins with [`Objects::as_events`].
+    /// Creates a reflector that has seen no objects; start it with [`Objects::as_events`].
     pub fn new(precedence: Precedence, arm: ArmName) -> Reflector {
         let (lists, waiting, told) = (Lists::default(), BTreeMap::new(), BTreeMap::new());
         let (ranked, silent) = (false, BTreeSet::new());
@@ -73,20 +73,20 @@ impl Reflector {
         Reflector { precedence, ranked, silent, arm, node_ports, reserved, lists, waiting, told }
     }
 
-    /// The same where these are node ports.
+    /// Returns the reflector with this range of node ports.
     #[must_use]
     pub fn with_node_ports(self, node_ports: RangeInclusive<u16>) -> Reflector {
         Reflector { node_ports, ..self }
     }
 
-    /// The same where the appliance itself has these ports.
+    /// Returns the reflector with these ports in use by the appliance.
     #[must_use]
     pub fn with_reserved(self, reserved: Reserved) -> Reflector {
         Reflector { reserved, ..self }
     }
 
-    /// The appliance itself has these ports from now on. Services that want one of them, or one
-    /// that is free now, are judged again. Returns what is news, as [`Reflector::apply`] does.
+    /// Sets the ports that the appliance itself uses. Services that use one of them, or one that is
+    /// now free, are judged again. Returns changed verdicts, as [`Reflector::apply`] does.
     pub fn set_reserved(
         &mut self,
         reserved: Reserved,
@@ -105,13 +105,14 @@ impl Reflector {
         self.settle(objects, services, to)
     }
 
-    /// What became of an object that was told of.
+    /// Returns the verdict on an object.
     pub fn verdict(&self, key: &Key) -> Verdict {
         self.told.get(key).cloned().unwrap_or(Verdict::Accepted)
     }
 
-    /// Sources win over each other in this order from now on. Who is heard is chosen anew; what
-    /// stays as it was is not touched. Tells what is news, as [`Reflector::apply`] does.
+    /// Sets the precedence of sources. The preferred source of each service is selected again;
+    /// services without a change are not written. Returns changed verdicts, as [`Reflector::apply`]
+    /// does.
     pub fn set_precedence(
         &mut self,
         precedence: Precedence,
@@ -124,20 +125,20 @@ impl Reflector {
         self.precedence = precedence;
         self.rank(to);
         let mut names: Vec<&Name> = objects.of_kind(Kind::Service).map(|o| &o.name).collect();
-        // Those that several sources say.
+        // Names that several sources use.
         names = names.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
         let services = names.into_iter().map(|name| (name.clone(), Sources::new())).collect();
         self.settle(objects, services, to)
     }
 
-    /// Tells the writer who wins over whom.
+    /// Passes the precedence to the writer.
     fn rank(&mut self, to: &mut Transaction<'_>) {
         to.set_precedence(self.precedence.behind(&self.silent));
         self.ranked = true;
     }
 
-    /// Writes what has changed; `objects` is how all of them are after that. Tells what is news of
-    /// services that are not, or now are, in the tables.
+    /// Writes changes into the tables; `objects` is the state after all events. Returns changed
+    /// verdicts on services.
     pub fn apply(
         &mut self,
         objects: &Objects,
@@ -190,7 +191,7 @@ impl Reflector {
         news
     }
 
-    /// Writes services as whoever is heard says them, and those that waited for them.
+    /// Writes these services from their preferred source, and the services that wait for them.
     fn settle(
         &mut self,
         objects: &Objects,
@@ -203,7 +204,7 @@ impl Reflector {
         for name in over.iter().filter_map(|owner| self.waiting.remove(owner)).flatten() {
             services.entry(name).or_default();
         }
-        // What services give up is free before any takes it: addresses may move, even crosswise.
+        // All services release their addresses before any takes one: addresses may be exchanged.
         let chosen: Vec<_> = services
             .into_iter()
             .map(|(name, sources)| (self.chosen(objects, &name), name, sources))
@@ -218,7 +219,7 @@ impl Reflector {
         news
     }
 
-    /// Notes which sources are quarantined; tells those that have become so, or are no longer.
+    /// Records which sources are quarantined; returns those for which that changed.
     fn hear(&mut self, events: &[Event]) -> BTreeSet<Source> {
         let mut turned = BTreeSet::new();
         for event in events {
@@ -237,7 +238,7 @@ impl Reflector {
         turned
     }
 
-    /// Keeps the lists of backends by service.
+    /// Updates the lists of backends.
     fn list(&mut self, event: &Event) {
         if let Some((before, _)) = event.before.as_ref().and_then(backends_of) {
             self.lists.remove(before);
@@ -249,7 +250,7 @@ impl Reflector {
         }
     }
 
-    /// The object that is heard under a service's name.
+    /// Returns the object of the preferred source of a service name.
     fn chosen(&self, objects: &Objects, name: &Name) -> Option<Arc<Object>> {
         let heard = objects.named(Kind::Service, name).filter(|o| o.life().deletion.is_none());
         heard.min_by_key(|object| self.precedence.of(&object.source)).cloned()
@@ -307,7 +308,7 @@ impl Reflector {
                 Verdict::Accepted => self.told.remove(&key),
                 verdict => self.told.insert(key.clone(), verdict.clone()),
             };
-            // What an earlier process was told of it may be no longer so.
+            // A verdict stored by an earlier process may no longer hold.
             let stale = before.is_none() && verdict == Verdict::Accepted && refused;
             if stale || before.unwrap_or(Verdict::Accepted) != verdict {
                 news.push(Told { key, generation, verdict });
@@ -315,8 +316,7 @@ impl Reflector {
         }
     }
 
-    /// Refuses a service that wants a port of the appliance itself, or one of whose node ports is
-    /// none.
+    /// Rejects a service that uses a port of the appliance itself, or a node port out of range.
     fn ports_of(&self, service: &Name, spec: &ServiceSpec) -> Result<(), Error> {
         if let Some((said, holder)) = reserved_of(&self.reserved, spec) {
             let (service, address) = (service.clone(), said.address);
@@ -330,8 +330,8 @@ impl Reflector {
         Err(Error::NoNodePort { service: service.clone(), port: said.address.port, first, last })
     }
 
-    /// The instances of a service from all lists of a source, or only those at the given endpoints,
-    /// which are sorted.
+    /// Returns the instances of a service from all lists of a source, or only those at the given
+    /// endpoints, which must be sorted.
     fn instances(
         &self,
         service: &Name,
@@ -352,7 +352,8 @@ impl Reflector {
             all.extend(spec.endpoints.iter().filter(is_asked).map(instance));
         }
         if several {
-            // A backend may be in two lists for a while: all its names count, and the better state.
+            // A backend may be in two lists for a while: all its port names count, and the better
+            // state.
             all.sort_by_key(|instance| (instance.endpoint, instance.state));
             all.dedup_by(|later, first| {
                 let same = later.endpoint == first.endpoint;
@@ -366,8 +367,8 @@ impl Reflector {
     }
 }
 
-/// The endpoints whose entry in a list of backends an event has added, changed or removed, with
-/// their service. A list that is being deleted has no entries.
+/// Returns the endpoints whose entry in a list of backends was added, changed or removed by an
+/// event, with their service. A list in deletion counts as empty.
 fn moved(event: &Event) -> Vec<(&Name, Vec<Endpoint>)> {
     fn of(object: &Option<Arc<Object>>) -> Option<&BackendsSpec> {
         let object = object.as_ref().filter(|object| object.life().deletion.is_none())?;
@@ -392,7 +393,7 @@ fn moved(event: &Event) -> Vec<(&Name, Vec<Endpoint>)> {
     }
 }
 
-/// Whether anything that matters here has changed: a status doesn't.
+/// Returns whether an event changes the tables; changes of status do not.
 fn is_news(event: &Event) -> bool {
     match (&event.before, &event.after) {
         (Some(before), Some(after)) => {
@@ -403,8 +404,8 @@ fn is_news(event: &Event) -> bool {
     }
 }
 
-/// Takes out of the tables what a service gives up: all of it when nobody says what it is any more,
-/// or somebody else does, and else the addresses that it had and doesn't want.
+/// Removes from the tables what a service gives up: everything if no source, or another source,
+/// defines it now; otherwise the addresses that it no longer has.
 fn release(
     to: &mut Transaction<'_>,
     name: &Name,
@@ -414,7 +415,7 @@ fn release(
 ) {
     let Some(entry) = to.tables().entry(name).cloned() else { return };
     let Some(service) = &entry.service else { return };
-    // Services that others write, a local redirection say, are not ours to delete.
+    // Services written by other components, for example a local redirect, are not deleted.
     let is_ours = || {
         sources.contains(&service.source)
             || objects.named(Kind::Service, name).any(|object| object.source == service.source)
@@ -424,7 +425,7 @@ fn release(
             let wanted = frontends(spec);
             for row in &entry.frontends {
                 if !wanted.iter().any(|said| said.address == *row.address()) {
-                    // It is there: its entry was read in this transaction.
+                    // It exists: its entry was read in this transaction.
                     let _ = to.delete_frontend(row.address());
                 }
             }

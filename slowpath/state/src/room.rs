@@ -1,24 +1,26 @@
-//! Room that a map took for many entries, given back when few are left.
+//! Gives back the capacity of hash maps after most of their entries were removed.
 //!
-//! A hash map keeps its room when entries leave, and places of those that left count as taken until
-//! it is made anew. Where all entries come and go a few times, it doubles for no more of them.
+//! A hash map keeps its capacity when entries are removed, and slots of removed entries count as
+//! used until the table is rebuilt. A map whose entries are all replaced a few times can thus
+//! double its capacity although it never holds more of them.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
 
-/// Maps with room for fewer entries stay as they are.
+/// Maps with a capacity below this, in entries, are never shrunk.
 const SMALL: usize = 1_024;
-/// Less than one in so many is few. What is moved to give room back is a seventh of what left.
+/// A map is shrunk when less than one in `FEW` of its capacity is used. Moving the entries that
+/// remain then costs at most a seventh of a move for each removed entry.
 const FEW: usize = 8;
 
-/// To be called when an entry left.
+/// Shrinks the map if few entries are left. Call it after removing an entry.
 pub fn give_back<K: Eq + Hash, V, S: BuildHasher>(map: &mut HashMap<K, V, S>) {
     if is_wide(map.len(), map.capacity()) {
         map.shrink_to(2 * map.len());
     }
 }
 
-/// Whether a map with so many entries is to be shrunk to room for twice as many.
+/// Returns whether a map is large and empty enough to be shrunk to twice its entries.
 pub(crate) fn is_wide(entries: usize, capacity: usize) -> bool {
     capacity >= SMALL && entries < capacity / FEW
 }
@@ -27,7 +29,7 @@ pub(crate) fn is_wide(entries: usize, capacity: usize) -> bool {
 mod tests {
     use super::*;
 
-    /// Ten times as many as fit in a map that is small.
+    /// Ten times the capacity below which a map is never shrunk.
     const MANY: u32 = 10_240;
 
     #[test]
@@ -37,7 +39,8 @@ mod tests {
         for round in 0..50 {
             let ids = round * MANY..(round + 1) * MANY;
             map.extend(ids.clone().map(|id| (id, id)));
-            // Places that count as taken are not counted here: more than half of twice as many.
+            // `capacity` leaves out the slots of removed entries: it is more than half of twice as
+            // many.
             once = if round == 0 { map.capacity() } else { once };
             assert!(map.capacity() <= once, "{} in round {round}", map.capacity());
             for id in ids {

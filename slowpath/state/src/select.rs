@@ -1,9 +1,9 @@
-//! Which backends a frontend gets, and in which order. Evaluated when a plane is told, on a
-//! snapshot; nothing of it is kept in the tables.
+//! Selects the backends of a frontend and their order. Evaluated on a snapshot when a plane is
+//! updated; the tables store no result of it.
 //!
-//! Protocol, family, local policy and port name leave a backend out; preferences by place then
-//! choose among those left. State and health leave out nothing but maintenance: they decide the
-//! order, and how many of them get new flows.
+//! Protocol, family, local policy and port name exclude backends; node and zone preferences then
+//! choose among those left. Of states, only maintenance excludes a backend: state and health decide
+//! the order, and how many backends get new flows.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use crate::frontend::{Frontend, Kind};
 use crate::plane::{NOBODY_SERVES, Wanted};
 use crate::tables::Tables;
 
-/// Why a backend doesn't serve a frontend, from the first thing that is looked at to the last. That
-/// which came furthest tells best why there is none.
+/// Reason why a backend is excluded, in the order of the checks. If all backends are excluded, the
+/// reason of the one that passed most checks is reported.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Without {
     Protocol,
@@ -45,7 +45,7 @@ impl Without {
     }
 }
 
-/// What a plane shall be told of a frontend.
+/// Returns the desired state of a frontend, as a plane is given it.
 pub fn choose(tables: &Tables, frontend: &Arc<Frontend>, appliance: &Appliance) -> Wanted {
     let name = frontend.redirect_to.as_ref().unwrap_or(&frontend.service.name);
     let local = is_local_only(frontend);
@@ -70,8 +70,8 @@ pub fn choose(tables: &Tables, frontend: &Arc<Frontend>, appliance: &Appliance) 
     Wanted { frontend: Arc::clone(frontend), backends, serving, note }
 }
 
-/// Why no packet at an appliance can be meant for a frontend, and what to do where that can be
-/// changed; none where one can. A plane has nothing of such a frontend.
+/// Returns the reason why no packet at the appliance can match a frontend, with a remedy where
+/// there is one; `None` if packets can match. A plane holds nothing of such a frontend.
 pub fn unreachable(frontend: &Frontend, appliance: &Appliance) -> Option<&'static str> {
     let (said, service) = (&frontend.said, &frontend.service);
     if said.address.reach == Reach::Internal {
@@ -94,18 +94,18 @@ pub fn unreachable(frontend: &Frontend, appliance: &Appliance) -> Option<&'stati
     (!answers).then_some("the appliance has no address of this family to answer on")
 }
 
-/// Which of its service's traffic policies a frontend follows.
+/// Traffic policy of the service that applies to a frontend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PolicyScope {
-    /// The external one.
+    /// External traffic policy.
     External,
-    /// The internal one.
+    /// Internal traffic policy.
     Internal,
-    /// None: all backends may serve it.
+    /// No policy: all backends may serve the frontend.
     Unrestricted,
 }
 
-/// Which of its service's traffic policies it follows, whatever they are.
+/// Returns which traffic policy of its service applies to a frontend, whatever the policy is.
 pub fn policy_scope(frontend: &Frontend) -> PolicyScope {
     match (frontend.said.kind, frontend.said.address.reach) {
         (Kind::HostPort, _) => PolicyScope::Unrestricted,
@@ -117,7 +117,7 @@ pub fn policy_scope(frontend: &Frontend) -> PolicyScope {
     }
 }
 
-/// Whether only local backends may serve it.
+/// Returns whether only local backends may serve the frontend.
 pub fn is_local_only(frontend: &Frontend) -> bool {
     let service = &frontend.service;
     match policy_scope(frontend) {
@@ -127,7 +127,8 @@ pub fn is_local_only(frontend: &Frontend) -> bool {
     }
 }
 
-/// Why this instance cannot serve this frontend; `local` is given where only local ones may.
+/// Returns the reason why an instance cannot serve a frontend. `local` is the appliance if only
+/// local backends may serve, otherwise `None`.
 fn without(frontend: &Frontend, instance: &Instance, local: Option<&Appliance>) -> Option<Without> {
     let (address, endpoint) = (frontend.address(), &instance.endpoint);
     let protocols = (address.protocol, endpoint.protocol);
@@ -148,7 +149,8 @@ fn without(frontend: &Frontend, instance: &Instance, local: Option<&Appliance>) 
     }
 }
 
-/// Whether packets get from this frontend to a backend of that family: a tunnel carries either.
+/// Returns whether packets can be forwarded from the frontend to a backend of the given family.
+/// Tunnels carry both families.
 fn crosses(frontend: &Frontend, to_ipv4: bool) -> bool {
     let from_ipv4 = frontend.address().is_ipv4();
     match (frontend.service.spec.mode, frontend.service.spec.nat_policy) {
@@ -159,12 +161,12 @@ fn crosses(frontend: &Frontend, to_ipv4: bool) -> bool {
     }
 }
 
-/// Leaves those that the service prefers by place, if one of them serves: a preference never makes
-/// a service stop that others could go on with.
+/// Keeps only the backends at the preferred node or zone, if one of them serves: a preference never
+/// stops a service that other backends could continue.
 ///
-/// Zone hints (`for_zones`) count only where every backend that serves has one, as in kube-proxy:
-/// while hints are incomplete, the few backends that have one would get all traffic. Otherwise the
-/// zone in which a backend runs counts.
+/// Zone hints (`for_zones`) are used only if every serving backend has one, as in kube-proxy: while
+/// hints are incomplete, the few backends that have one would get all traffic. Otherwise the zone
+/// in which a backend runs is used.
 fn prefer(backends: &mut Vec<Arc<Instance>>, frontend: &Frontend, appliance: &Appliance) {
     let serves = |state| backends.iter().any(|backend| backend.effective() == state);
     let Some(state) = [State::Active, State::Terminating].into_iter().find(|s| serves(*s)) else {

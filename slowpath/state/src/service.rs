@@ -1,35 +1,35 @@
-//! A row of the table of services.
+//! Row type of the service table.
 
 use crate::labels::Pairs;
 use crate::name::{Name, Source};
 use crate::object::{Checked, Refusal, ServiceSpec};
 
-/// One service.
+/// Row of the service table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Service {
-    /// Its name, unique.
+    /// Name of the service; unique in the table.
     pub name: Name,
-    /// Who said it.
+    /// Source that wrote the service.
     pub source: Source,
-    /// Labels as on the object.
+    /// Labels, as on the object.
     pub labels: Pairs,
-    /// Annotations as on the object.
+    /// Annotations, as on the object.
     pub annotations: Pairs,
-    /// What is wanted of it. The frontends of the table are rows of their own: a source may write
-    /// some one by one.
+    /// Desired state of the service. The table's frontends are rows of their own, because a source
+    /// may write some of them one by one.
     pub spec: Checked<ServiceSpec>,
 }
 
 impl Service {
-    /// A service of which nothing but its name and source is said: mode NAT, all defaults.
+    /// Creates a service with default settings (mode NAT).
     pub fn new(name: Name, source: Source) -> Service {
         Service { name, source, labels: None, annotations: None, spec: Checked::default() }
     }
 
-    /// The service with a change of what is wanted of it.
+    /// Returns the service with its spec changed.
     ///
     /// # Errors
-    /// The first field that cannot be.
+    /// Returns the first invalid field of the changed spec.
     pub fn with(mut self, change: impl FnOnce(&mut ServiceSpec)) -> Result<Service, Refusal> {
         self.spec = self.spec.changed(change)?;
         Ok(self)

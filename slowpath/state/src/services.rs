@@ -1,4 +1,5 @@
-//! The services file as objects: a service and its list of backends, each under the service's name.
+//! Converts the services file to objects: a service and its list of backends, each under the
+//! service's name.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +10,10 @@ use crate::labels::Pairs;
 use crate::name::{Name, NoName, Source};
 use crate::object::{BackendSpec, BackendsSpec, Object, Spec};
 
-/// What a services file wants, as said by `source`; or which name is none.
+/// Returns the objects that a services file describes, with `source` as their source.
+///
+/// # Errors
+/// Returns the first service name that is not valid.
 pub fn objects(services: &Services, source: &Source) -> Result<Vec<Object>, NoName> {
     let mut all = Vec::with_capacity(2 * services.services.len());
     for service in &services.services {
@@ -36,8 +40,9 @@ fn pairs(written: &BTreeMap<String, String>) -> Pairs {
     (!written.is_empty()).then(|| Arc::new(pairs.collect()))
 }
 
-/// Backends speak what all frontends do: then Maglev's tables are Cilium's, slot for slot. Where
-/// frontends differ, a backend serves any.
+/// Returns the protocol of the service's backends. Where all frontends have the same protocol,
+/// backends have it too, which makes the Maglev tables equal to Cilium's slot for slot. Where
+/// frontends differ, backends serve any protocol (0).
 fn protocol(service: &Service) -> u8 {
     const WITH_PORTS: [u8; 3] = [6, 17, 132];
     let mut all = service.spec.frontends.iter().map(|frontend| frontend.address.protocol);

@@ -1,4 +1,4 @@
-//! The tables for people and programs: rows of named columns, the same for text, JSON and YAML.
+//! Tables as rows of named columns, the same for text, JSON and YAML output.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,25 +20,25 @@ mod filter;
 
 pub use filter::KeyFilter;
 
-/// A table that can be shown.
+/// Table that can be shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Table {
-    /// One row a service.
+    /// One row for each service.
     Services,
-    /// One row a frontend.
+    /// One row for each frontend.
     Frontends,
-    /// One row an endpoint, whichever services use it.
+    /// One row for each endpoint, with all services that use it.
     Backends,
 }
 
-/// A row: values by column; a text, a number or a list of texts.
+/// Row: values by column. A value is a text, a number or a list of texts.
 pub type Row = Map<String, Value>;
 
 impl Table {
     /// All tables.
     pub const ALL: [Table; 3] = [Table::Services, Table::Frontends, Table::Backends];
 
-    /// Its name in commands and paths.
+    /// Returns the table's name in commands and paths.
     pub fn name(self) -> &'static str {
         match self {
             Table::Services => "services",
@@ -47,12 +47,12 @@ impl Table {
         }
     }
 
-    /// The table of that name.
+    /// Returns the table of a name.
     pub fn named(name: &str) -> Option<Table> {
         Table::ALL.into_iter().find(|table| table.name() == name)
     }
 
-    /// Its columns in their order; the first tells rows apart.
+    /// Returns the columns in order; the first identifies the row.
     pub fn columns(self) -> &'static [&'static str] {
         match self {
             Table::Services => &["name", "source", "portNames", "trafficPolicy", "flags"],
@@ -71,7 +71,7 @@ impl Table {
         }
     }
 
-    /// Its rows, by their first column's order in the tables.
+    /// Returns the rows, in the tables' order of the first column.
     pub fn rows(self, tables: &Tables, appliance: &Appliance) -> Vec<Row> {
         match self {
             Table::Services => tables.services().map(|of| service(of)).collect(),
@@ -107,7 +107,7 @@ fn service(service: &Service) -> Row {
     )
 }
 
-/// What of a service is not as it is unless said.
+/// Returns the settings of a service that differ from their defaults.
 fn flags(spec: &ServiceSpec) -> Vec<String> {
     let mut flags = Vec::new();
     let mut add = |name: &str, value: String| flags.push(format!("{name}={value}"));
@@ -152,11 +152,11 @@ fn frontend(tables: &Tables, frontend: &Arc<Frontend>, appliance: &Appliance) ->
     let (progress, error) = match (&status.progress, unreachable(frontend, appliance)) {
         (Progress::Pending, _) => ("Pending", String::new()),
         (Progress::Error(text), _) => ("Error", text.to_string()),
-        // Nothing of it is in a plane.
+        // No plane contains anything of it.
         (Progress::Done, Some(why)) => ("Unreachable", why.to_owned()),
         (Progress::Done, None) => ("Done", String::new()),
     };
-    // A frontend that is done and serves nobody says why in the same place.
+    // The note of a frontend that is done, but has no serving backend, is shown in the same column.
     let error = if error.is_empty() { status.note.unwrap_or_default().to_owned() } else { error };
     let wanted = choose(tables, frontend, appliance);
     let backends: Vec<String> = wanted.backends.iter().map(|b| b.endpoint.to_string()).collect();
@@ -176,7 +176,7 @@ fn frontend(tables: &Tables, frontend: &Arc<Frontend>, appliance: &Appliance) ->
     )
 }
 
-/// Milliseconds since 1970; 0 for earlier.
+/// Returns milliseconds since 1970; 0 for earlier times.
 fn unix_ms(at: SystemTime) -> u64 {
     let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
@@ -205,7 +205,7 @@ fn backends(tables: &Tables) -> Vec<Row> {
     rows
 }
 
-/// What a service's name says of an endpoint: the instance in use, then its shadows.
+/// Returns a service's instances at an endpoint: the one in use, then its shadows.
 fn instances<'e>(entry: &'e Entry, endpoint: &Endpoint) -> &'e [Arc<Instance>] {
     let first = entry.instances.partition_point(|instance| instance.endpoint < *endpoint);
     let from = entry.instances.get(first..).unwrap_or_default();
@@ -213,7 +213,7 @@ fn instances<'e>(entry: &'e Entry, endpoint: &Endpoint) -> &'e [Arc<Instance>] {
     from.get(..count).unwrap_or_default()
 }
 
-/// `shop/web (http)`, with what is not as it is unless said: state and weight.
+/// Formats an instance as `shop/web (http)`, with state and weight if they differ from the default.
 fn instance(instance: &Instance) -> String {
     let mut about: Vec<String> = instance.port_names.iter().map(ToString::to_string).collect();
     let state = instance.effective();
@@ -229,10 +229,11 @@ fn instance(instance: &Instance) -> String {
     }
 }
 
-/// How many entries of a list a text table shows.
+/// Maximum number of list entries in a cell of a text table.
 const SHOWN: usize = 5;
 
-/// A value as a cell of a text table: of a list the first five, then how many more.
+/// Formats a value as a cell of a text table; of a list the first five entries, and the number of
+/// others.
 pub fn cell(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -1,41 +1,41 @@
-//! A sorted map whose copies share what they have in common: a B-tree of shared nodes.
+//! Sorted map whose clones share structure: a B-tree of reference-counted nodes.
 //!
-//! A copy costs one counter. A write copies the nodes from the root to its place if somebody else
-//! shares them, and writes in place otherwise: a transaction that works on its own copy pays for
-//! the copying once. Keys lie side by side, up to [`MOST`] in a node, so that 50,000 of them are
-//! found in four steps and need half of the memory of a tree with a node each.
+//! A clone costs one reference count. A write copies the nodes from the root to its leaf if they
+//! are shared, and writes in place otherwise, so a transaction that works on its own clone pays for
+//! the copies once. Keys are stored side by side, up to [`MOST`] in a node: 50,000 of them are
+//! found in four steps and need half the memory of a tree with a node for each key.
 
 use std::mem;
 use std::slice;
 use std::sync::Arc;
 
-/// Entries of the fullest node.
+/// Maximum number of entries of a node.
 const MOST: usize = 32;
-/// A node with fewer is put together with its neighbour, if they are not too many then.
+/// A node with fewer entries is merged with its neighbor, unless the result would exceed [`MOST`].
 const FEW: usize = MOST / 4;
-/// Entries for which a full node gets room.
+/// Capacity, in entries, that is added to a full vector.
 const SPARE: usize = 4;
 
-/// The map.
+/// Sorted map with cheap clones.
 #[derive(Clone, Debug)]
 pub struct Sorted<K, V> {
     root: Arc<Node<K, V>>,
     len: usize,
 }
 
-/// The leaves are all as far from the root.
+/// Node of the tree. All leaves have the same distance from the root.
 #[derive(Clone, Debug)]
 enum Node<K, V> {
     Leaf(Vec<(K, V)>),
-    /// Each with a key that is no greater than any below it, and greater than all before it. The
-    /// first one's key means nothing.
+    /// Children, each with a key that is not greater than any key below it and greater than all
+    /// keys before it. The first child's key is not used.
     Inner(Vec<Child<K, V>>),
 }
 
-/// A node below another, with its key.
+/// Child node, with its key.
 type Child<K, V> = (K, Arc<Node<K, V>>);
 
-/// The right part of a node that had become too big, and its key.
+/// Right half of a node that was split, with its key; `None` if it was not.
 type Split<K, V> = Option<Child<K, V>>;
 
 impl<K, V> Default for Sorted<K, V> {
@@ -45,17 +45,17 @@ impl<K, V> Default for Sorted<K, V> {
 }
 
 impl<K: Ord, V> Sorted<K, V> {
-    /// How many there are.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Returns whether the map is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The value at a key.
+    /// Returns the value of a key.
     pub fn get(&self, key: &K) -> Option<&V> {
         let mut node = &*self.root;
         loop {
@@ -69,15 +69,15 @@ impl<K: Ord, V> Sorted<K, V> {
         }
     }
 
-    /// All, by key.
+    /// Iterates over all entries, sorted by key.
     pub fn iter(&self) -> Iter<'_, K, V> {
         let mut iter = Iter { above: Vec::new(), leaf: [].iter() };
         iter.descend(&self.root);
         iter
     }
 
-    /// Those from the first on whose key `is_before` says no to, by key. It has to say yes to all
-    /// keys up to some point, and no to all from there on.
+    /// Iterates over the entries from the first key for which `is_before` returns false, sorted by
+    /// key. `is_before` must return true for all keys up to some point and false for all others.
     pub fn from(&self, is_before: impl Fn(&K) -> bool) -> Iter<'_, K, V> {
         let mut above = Vec::new();
         let mut node = &*self.root;
@@ -98,8 +98,8 @@ impl<K: Ord, V> Sorted<K, V> {
 }
 
 impl<K: Ord + Clone, V: Clone> Sorted<K, V> {
-    /// The value at a key, to be changed in place. Asking for it copies what is shared of the way
-    /// there: ask [`Sorted::get`] first whether there is something to change.
+    /// Returns the value of a key for changing it in place. The call copies shared nodes on the
+    /// path to the key: check with [`Sorted::get`] first whether there is anything to change.
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         let mut node = Arc::make_mut(&mut self.root);
         loop {
@@ -116,7 +116,7 @@ impl<K: Ord + Clone, V: Clone> Sorted<K, V> {
         }
     }
 
-    /// Sets the value at a key; tells the one before.
+    /// Sets the value of a key and returns the previous one.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         let (before, split) = Node::insert(&mut self.root, key, value);
         if let Some((key, right)) = split {
@@ -127,7 +127,7 @@ impl<K: Ord + Clone, V: Clone> Sorted<K, V> {
         before
     }
 
-    /// Takes a key out; tells its value.
+    /// Removes a key and returns its value.
     pub fn remove(&mut self, key: &K) -> Option<V> {
         let before = Node::remove(&mut self.root, key);
         self.len -= usize::from(before.is_some());
@@ -143,20 +143,20 @@ impl<K: Ord + Clone, V: Clone> Sorted<K, V> {
     }
 }
 
-/// Below which child a key is.
+/// Returns the index of the child below which a key belongs.
 fn place<K: Ord, V>(below: &[Child<K, V>], key: &K) -> usize {
     below[1..].partition_point(|child| child.0 <= *key)
 }
 
-/// Makes room for one more, and for few that might come.
+/// Reserves capacity for a few more entries if the vector is full.
 fn grow<T>(entries: &mut Vec<T>) {
     if entries.len() == entries.capacity() {
         entries.reserve_exact(SPARE);
     }
 }
 
-/// Cuts a node that has become too big, at its end when it grows there: keys that come in order
-/// fill their nodes.
+/// Splits a node that has become too large and returns its right part. The split is at the end if
+/// the node grew there, so that keys inserted in ascending order fill their nodes.
 fn split<T>(entries: &mut Vec<T>, grown_at: usize) -> Option<Vec<T>> {
     let end = entries.len() - 1;
     let at = if grown_at == end { end } else { entries.len() / 2 };
@@ -217,7 +217,7 @@ impl<K: Ord + Clone, V: Clone> Node<K, V> {
         }
     }
 
-    /// Takes over what a right neighbour holds.
+    /// Appends the entries of the right neighbor.
     fn take(&mut self, key: K, right: Self) {
         match (self, right) {
             (Node::Leaf(left), Node::Leaf(right)) => left.extend(right),
@@ -230,7 +230,7 @@ impl<K: Ord + Clone, V: Clone> Node<K, V> {
     }
 }
 
-/// Puts the child at this place and the next one together if one node can hold them.
+/// Merges the child at this index with the next one if one node can hold both.
 fn join<K: Ord + Clone, V: Clone>(below: &mut Vec<Child<K, V>>, at: usize) {
     let fits = |next: &Child<K, V>| below[at].1.len() + next.1.len() <= MOST;
     if below.get(at + 1).is_some_and(fits) {
@@ -239,7 +239,7 @@ fn join<K: Ord + Clone, V: Clone>(below: &mut Vec<Child<K, V>>, at: usize) {
     }
 }
 
-/// Goes over a map by key.
+/// Iterator over the entries of a map, sorted by key.
 pub struct Iter<'m, K, V> {
     above: Vec<slice::Iter<'m, Child<K, V>>>,
     leaf: slice::Iter<'m, (K, V)>,
@@ -288,7 +288,7 @@ mod tests {
 
     use super::*;
 
-    /// Order, places and depth are as the comments say.
+    /// Checks order, key bounds and depth of a subtree; returns its depth.
     fn check(node: &Node<u16, u32>, least: Option<u16>, below_of: Option<u16>) -> usize {
         match node {
             Node::Leaf(entries) => {

@@ -1,22 +1,23 @@
-//! Sources that speak over the API: what one says is replaced as a whole, and a lease tells for how
-//! long it holds.
+//! Sources that use the API: a session replaces the complete list of a source, and a lease limits
+//! how long that list is valid.
 //!
 //! ```text
-//!   begin --> session --> add, chunk by chunk --> commit: this, and nothing else, is said
-//!                   '---> abort, or the source's next begin: as if nothing had been said
-//!   renew --> the lease runs anew, and what was quarantined serves again
-//!   tick  --> leases that ran out: kept, quarantined or released, as the configuration says
+//!   begin --> session --> add, chunk by chunk --> commit: the list replaces the previous one
+//!                   '---> abort, or the source's next begin: the previous list stays
+//!   renew --> the lease restarts, and quarantined objects serve again
+//!   tick  --> expired leases: objects kept, quarantined or released, as configured
 //! ```
-//! No socket, no clock, no disk. Whoever has them (one lock around it is enough) brings each
-//! request with the time and with the objects as they are, and commits the batch that comes back
-//! to the store before it answers; nothing is told to the tables but through there. A batch that
-//! the store refuses is asked for again: by the source, or by the next tick.
+//! This module uses no socket, clock or disk. The caller (one lock around it is sufficient) passes
+//! the time and the current objects with each request, and commits the returned batch to the store
+//! before it answers; the tables change only through the store. A batch that the store rejects is
+//! produced again by the source's next request or the next tick.
 //!
-//! What has to outlive a restart is in the store: the lease's length and the revision in the
-//! source's own object ([`SourceSpec`]), and in that object's status whether the source is heard.
-//! Deadlines are not: a clock that is set while nobody runs would end all leases at once. So each
-//! lease begins anew with the process, what was quarantined stays so until the source renews or
-//! says everything again, and a session is lost, since nothing of it was promised.
+//! State that outlives a restart is in the store: the lease's length and the revision in the
+//! source's own object ([`SourceSpec`]), and whether its lease expired in that object's status.
+//! Deadlines are not stored: a clock that is set while the process is down would expire all leases
+//! at once. Each lease therefore restarts with the process, quarantined objects stay so until the
+//! source renews its lease or commits a session, and open sessions, of which nothing was
+//! acknowledged as stored, are lost.
 
 mod asked;
 mod error;
@@ -44,39 +45,39 @@ use config::checked::OnExpiry;
 use heard::Heard;
 use removals::{Permit, RemovalLimit};
 
-/// What the configuration says of sources.
+/// Configuration of all sources.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Settings {
-    /// By name; those that aren't named have [`Setting::default`].
+    /// Settings by source; sources that are not named have [`Setting::default`].
     pub sources: BTreeMap<Source, Setting>,
-    /// Sources that are the appliance's own, its files say: nobody speaks for them over the API.
+    /// Sources that are reserved for the appliance, such as its files: API requests for them are
+    /// rejected.
     pub own: Vec<Source>,
-    /// How much may be waiting to be committed.
+    /// Limits on uncommitted data.
     pub limits: Limits,
-    /// How much a complete list may remove unconfirmed.
+    /// Limit on what a complete list may remove without confirmation.
     pub removals: RemovalLimit,
 }
 
-/// What the configuration says of one source.
+/// Configuration of one source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Setting {
-    /// The lease of a source that doesn't ask for one, seconds, at most [`LEASE_MAX_S`]; 0 for
-    /// none.
+    /// Lease in seconds of a source that requests none, at most [`LEASE_MAX_S`]; 0 for no lease.
     pub lease_s: u32,
-    /// What becomes of what it said when its lease runs out.
+    /// How the source's objects are handled when its lease expires.
     pub on_expiry: OnExpiry,
 }
 
-/// How much may be waiting to be committed: it is memory that others could have us take.
+/// Limits on uncommitted data, which bound the memory that clients can make the appliance use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Objects, frontends and backends in one chunk.
+    /// Maximum number of objects, frontends and backends in one chunk.
     pub chunk: usize,
-    /// The same in all chunks of a session.
+    /// Maximum number of objects, frontends and backends in all chunks of a session.
     pub session: usize,
-    /// Sessions at once.
+    /// Maximum number of open sessions.
     pub sessions: usize,
-    /// After so long without a chunk a session is dropped.
+    /// Time without a request after which a session is dropped.
     pub idle: Duration,
 }
 
@@ -87,17 +88,17 @@ impl Default for Limits {
     }
 }
 
-/// Sessions and leases.
+/// Open sessions and running leases.
 #[derive(Debug)]
 pub struct Sources {
     settings: Settings,
     sessions: BTreeMap<Source, Session>,
     leases: BTreeMap<Source, Running>,
-    /// The newest session's number.
+    /// Number of the newest session.
     last: u64,
 }
 
-/// What a source has said so far and not committed.
+/// Uncommitted list of a source.
 #[derive(Debug)]
 struct Session {
     id: u64,
@@ -110,7 +111,7 @@ struct Session {
     heard: Instant,
 }
 
-/// A lease.
+/// Running lease.
 #[derive(Clone, Copy, Debug)]
 struct Running {
     lease_s: u32,
@@ -118,7 +119,7 @@ struct Running {
 }
 
 impl Sources {
-    /// No session is open. Leases of the sources that are known begin anew.
+    /// Creates the state without sessions. Leases of the sources in the store restart.
     pub fn new(settings: Settings, objects: &Objects, now: Now) -> Sources {
         let (sessions, leases) = (BTreeMap::new(), BTreeMap::new());
         let mut sources = Sources { settings, sessions, leases, last: 0 };
@@ -130,13 +131,13 @@ impl Sources {
         sources
     }
 
-    /// The configuration is another. What ran out before is judged by it with the next tick.
+    /// Replaces the configuration. The next tick applies it to leases that have already expired.
     pub fn configure(&mut self, settings: Settings) {
         self.settings = settings;
     }
 
-    /// A source begins to say all that it knows, at a revision of its own. A session that it had
-    /// open ends.
+    /// Begins a session, in which a source sends its complete list under a revision of its own. An
+    /// open session of the same source ends.
     pub fn begin(
         &mut self,
         source: &str,
@@ -154,7 +155,7 @@ impl Sources {
         if others >= self.settings.limits.sessions {
             return Err(Error::Sessions { most: self.settings.limits.sessions });
         }
-        // Milliseconds since 1970: what an earlier process began has another number.
+        // Milliseconds since 1970: sessions of an earlier process have other numbers.
         let since = now.wall.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         self.last = u64::try_from(since.as_millis()).unwrap_or(u64::MAX).max(self.last + 1);
         let session = Session {
@@ -173,7 +174,8 @@ impl Sources {
         Ok((Begun { session: self.last, lease_s, chunk, items: session }, batch))
     }
 
-    /// Takes a chunk, all of it or nothing. One that came already is taken for a repetition.
+    /// Adds a chunk to the session, as a whole or not at all. A chunk that was added already is
+    /// ignored as a repetition.
     pub fn add(
         &mut self,
         source: &str,
@@ -207,9 +209,9 @@ impl Sources {
         Ok(Added { next, objects })
     }
 
-    /// The changes that make what the session holds all that the source says. They are one batch;
-    /// when the store has it, [`Sources::committed`] ends the session, and until then it is open:
-    /// also where it is held because it would remove too much ([`Error::Held`]).
+    /// Returns the changes that make the session's list the complete list of the source, as one
+    /// batch. The session stays open until [`Sources::committed`] is called after the store has the
+    /// batch, also if the list is held because it would remove too much ([`Error::Held`]).
     pub fn commit(
         &mut self,
         source: &str,
@@ -241,14 +243,14 @@ impl Sources {
         Ok((committed, batch))
     }
 
-    /// The store has what [`Sources::commit`] told.
+    /// Ends the session after the store has the batch from [`Sources::commit`].
     pub fn committed(&mut self, source: &str, id: u64) {
-        // It may have been ended meanwhile.
+        // The session may have ended already.
         let _ = self.abort(source, id);
     }
 
-    /// Permits the removal for which a source's list is held, whoever says the list: a session, or
-    /// the appliance's files. See [`removals::confirm`].
+    /// Confirms the removal for which a source's list is held, whether the list comes from a
+    /// session or from the appliance's files. See [`removals::confirm`].
     pub fn confirm(
         &self,
         source: &str,
@@ -263,7 +265,7 @@ impl Sources {
         Ok((Confirmed { removed: removal.removed, of: removal.of }, batch))
     }
 
-    /// Forgets what the session holds. What the source said before still holds.
+    /// Drops the session. The source's previous list stays in effect.
     pub fn abort(&mut self, source: &str, id: u64) -> Result<(), Error> {
         let source = self.named(source)?;
         self.session(&source, id)?;
@@ -271,8 +273,8 @@ impl Sources {
         Ok(())
     }
 
-    /// What the source said last still holds. What was quarantined serves again; where it was
-    /// released, everything has to be said again.
+    /// Restarts the lease: the source's last list stays valid, and quarantined objects serve again.
+    /// If the list was released, the source has to send it again.
     pub fn renew(
         &mut self,
         source: &str,
@@ -297,8 +299,8 @@ impl Sources {
         Ok((Renewed { lease_s, revision }, batch))
     }
 
-    /// What leases that ran out lead to, a batch a source: nearly always nothing. To be asked once
-    /// a second or so; sessions that nobody goes on with are dropped on the way.
+    /// Returns the changes that expired leases lead to, one batch for each source that has any.
+    /// Also drops idle sessions. Call it about once a second.
     pub fn tick(&mut self, objects: &Objects, now: Now) -> Vec<Batch> {
         let idle = self.settings.limits.idle;
         self.sessions.retain(|_, session| now.steady < session.heard + idle);
@@ -313,7 +315,7 @@ impl Sources {
         batches.filter(|batch| !batch.is_empty()).collect()
     }
 
-    /// How it goes with each source that has begun once, by name.
+    /// Returns the state of each source that has ever begun a session, sorted by name.
     pub fn report(&self, objects: &Objects, now: Now) -> Vec<Report> {
         let one = |object: &Arc<Object>| {
             let Spec::Source(spec) = &object.spec else { return None };
@@ -340,7 +342,7 @@ impl Sources {
         objects.of_kind(Kind::Source).filter_map(one).collect()
     }
 
-    /// A sign of life.
+    /// Restarts the source's lease, or removes it for a length of 0.
     fn hear(&mut self, source: &Source, lease_s: u32, now: Now) {
         match lease_s {
             0 => drop(self.leases.remove(source)),
@@ -363,7 +365,8 @@ impl Sources {
         }
     }
 
-    /// What can be a source's name is what the configuration takes for one.
+    /// Parses the name of a source and rejects those that are reserved for the appliance. The
+    /// syntax is that of the configuration.
     fn named(&self, text: &str) -> Result<Source, Error> {
         let source = name(text)?;
         match text == API || self.settings.own.contains(&source) {
@@ -390,7 +393,7 @@ fn name(text: &str) -> Result<Source, Error> {
     Ok(Source::new(text))
 }
 
-/// What a source says in a chunk, by key, if all of it may be said.
+/// Validates the objects of a chunk and returns them by key.
 fn checked(
     source: &Source,
     said: Vec<Object>,
@@ -415,7 +418,8 @@ fn checked(
     Ok(new)
 }
 
-/// What an object counts for: itself, and each frontend or backend in it.
+/// Returns the number of items that an object counts as: itself, and each frontend or backend in
+/// it.
 fn items(object: &Object) -> usize {
     1 + match &object.spec {
         Spec::Service(spec) => spec.frontends.len(),

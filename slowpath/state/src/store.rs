@@ -1,14 +1,14 @@
-//! Objects on disk: every change is there before it is answered, and nothing is there by half.
+//! Objects on disk: every change is durable before it is acknowledged, and none is stored in part.
 //!
-//! Two files in a folder. `log` has a record for each group of batches that shared a wait for the
-//! disk; `snapshot` has all objects as they once were, and is made anew when the log has grown past
-//! it. What was given directly (the source `api`) is the truth; what other sources said is a memory
-//! of it, which serves after a restart until the source has said everything again.
+//! A store is a directory with two files. `log` has one record for each group of batches that
+//! shared a sync; `snapshot` has all objects as of some revision, and is rewritten when the log has
+//! outgrown it. Objects of the source `api` exist only here. Those of other sources are a copy,
+//! which serves after a restart until the source has sent its list again.
 //!
-//! What is in the files was acknowledged, with one exception: a write that was interrupted is the
-//! last thing in the log. It alone is cut, with a copy beside it. Whatever else is not as it was
-//! written is damage: the files stay as they are, with a copy beside them, the store is empty and
-//! takes no changes, and [`Store::damage`] says where and what to do.
+//! Everything in the files was acknowledged, with one exception: an interrupted write at the end of
+//! the log. Only this is truncated, after copying the file. Anything else that is not as it was
+//! written is damage: the files are left as they are and copied, the store is empty and takes no
+//! changes, and [`Store::damage`] describes the place and the remedy.
 
 mod damage;
 mod disk;
@@ -36,49 +36,49 @@ use record::{Flaw, Line};
 use crate::name::Source;
 use crate::object::{API, Change, Event, Key, Objects, Refusal, Why};
 
-/// The shortest log, bytes, that is a reason for a snapshot.
+/// Minimum length of the log, in bytes, for writing a snapshot.
 const SHORT_LOG: u64 = 1 << 20;
 
-/// Changes that are made all or not at all.
+/// Changes that are made together or not at all.
 pub type Batch = Vec<Change>;
 
-/// What is in the log behind the records that count.
+/// Bytes in the log after its valid records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Tail {
     None,
-    /// What this process wrote in vain, or what the snapshot has as well.
+    /// Bytes of a failed write of this process, or records that the snapshot contains as well.
     Void,
-    /// What an earlier process left. It is copied before it is cut.
+    /// Bytes left by an earlier process; the file is copied before they are cut.
     Found,
 }
 
-/// Objects, and the folder in which they are kept.
+/// Objects, and the directory in which they are stored.
 pub struct Store<D> {
     disk: D,
     objects: Objects,
-    /// What happened and nobody has asked for yet.
+    /// Events that have not been taken yet.
     events: Vec<Event>,
-    /// Remembered from before the start, and not said again by their source yet.
+    /// Objects loaded at the start that their source has not sent again yet.
     unconfirmed: BTreeSet<Key>,
-    /// Bytes of the log that are known to be on disk; what is behind them doesn't count.
+    /// Number of bytes of the log that are valid and on disk.
     log: u64,
     /// Bytes of the snapshot.
     snapshot: u64,
-    /// What is behind `log`, and has to go before the next write.
+    /// Bytes after `log`, to be cut before the next write.
     tail: Tail,
-    /// A file is in the first format: both are written anew before the next change is.
+    /// Whether a file is in the first format; both are then rewritten before the next change.
     old: bool,
-    /// Why nothing is read or written.
+    /// Reason why the store is not used.
     damage: Option<Damage>,
-    /// What was cut since the start.
+    /// Interrupted write that was cut at the start.
     cut: Option<Cut>,
-    /// A log that is shorter than this, bytes, is no reason for a snapshot.
+    /// Logs shorter than this, in bytes, cause no snapshot.
     short_log: u64,
 }
 
 impl<D: Disk> Store<D> {
-    /// Reads what is there. An interrupted write at the log's end is cut and logged. Where a file
-    /// is damaged or cannot be read, the store is empty and takes no changes.
+    /// Reads the files. An interrupted write at the end of the log is cut and logged. If a file is
+    /// damaged or cannot be read, the store is empty and takes no changes.
     pub fn open(mut disk: D) -> Store<D> {
         match read(&mut disk) {
             Ok((loaded, snapshot)) => Store::over(disk, loaded, snapshot),
@@ -122,29 +122,29 @@ impl<D: Disk> Store<D> {
         store
     }
 
-    /// Why the store is not used: it is empty and takes no changes.
+    /// Returns why the store is not used; it is then empty and takes no changes.
     pub fn damage(&self) -> Option<&Damage> {
         self.damage.as_ref()
     }
 
-    /// What was cut since the start.
+    /// Returns the interrupted write that was cut at the start.
     pub fn cut(&self) -> Option<&Cut> {
         self.cut.as_ref()
     }
 
-    /// The objects as they are; a copy is a snapshot.
+    /// Returns the current objects; a clone is a snapshot.
     pub fn objects(&self) -> &Objects {
         &self.objects
     }
 
-    /// What happened since this was last asked.
+    /// Returns the events since the last call.
     pub fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
     }
 
-    /// Makes batches of changes, in order, each whole or not at all, with one wait for the disk for
-    /// all of them. The answers are the revisions after each, or why it isn't made: a change that
-    /// cannot be, or a disk that doesn't take it, and then none is made.
+    /// Applies batches of changes in order, each as a whole or not at all, with one sync for all of
+    /// them. Returns, for each batch, the revision after it or the reason why it was rejected. If
+    /// the disk fails, no batch is made.
     pub fn commit(&mut self, batches: &[Batch], now: SystemTime) -> Vec<Result<u64, Refusal>> {
         if let Some(damage) = &self.damage {
             return batches.iter().map(|_| Err(damage.refusal())).collect();
@@ -183,8 +183,8 @@ impl<D: Disk> Store<D> {
         answers
     }
 
-    /// What a source said before the start and has not said since: the changes that forget it. To
-    /// be made when the source has said everything that it knows.
+    /// Returns the changes that delete the objects that a source has not sent since the start. To
+    /// be applied when the source has sent its complete list.
     pub fn forgotten(&self, source: &Source) -> Batch {
         let keys = self.unconfirmed.iter().filter(|key| key.source == *source);
         let there =
@@ -192,19 +192,19 @@ impl<D: Disk> Store<D> {
         there.cloned().map(Change::delete).collect()
     }
 
-    /// All that a source knows has been taken over by [`Objects::towards`]: nothing of it is a mere
-    /// memory any more.
+    /// Marks all objects of a source as confirmed, after its complete list was applied with
+    /// [`Objects::towards`].
     pub fn settled(&mut self, source: &Source) {
         self.unconfirmed.retain(|key| key.source != *source);
     }
 
-    /// The sources of which something is remembered that they have not said since the start.
+    /// Returns the sources with objects that they have not sent since the start.
     pub fn remembered(&self) -> BTreeSet<Source> {
         self.unconfirmed.iter().map(|key| key.source.clone()).collect()
     }
 
-    /// Writes one record: of several, a crash could leave the second and not the first, which
-    /// would look like damage.
+    /// Writes one record. With several records, a crash could leave the second without the first,
+    /// which would look like damage.
     fn append(&mut self, lines: &[Line]) -> io::Result<()> {
         if lines.is_empty() {
             return Ok(());
@@ -219,14 +219,14 @@ impl<D: Disk> Store<D> {
         self.disk.append(LOG, &bytes)?;
         self.disk.sync(LOG)?;
         if self.log == 0 {
-            // The file itself may be new in its folder.
+            // The file may be new, so its directory entry has to be synced as well.
             self.disk.sync_folder()?;
         }
         (self.log, self.tail) = (self.log + bytes.len() as u64, Tail::None);
         Ok(())
     }
 
-    /// Cuts the log behind the records that count, on disk before this returns.
+    /// Truncates the log to its valid records and syncs it.
     fn cut_tail(&mut self) -> io::Result<()> {
         let found = match self.tail {
             Tail::None => return Ok(()),
@@ -248,8 +248,8 @@ impl<D: Disk> Store<D> {
         Ok(())
     }
 
-    /// Writes all objects beside the snapshot, puts them in its place, and empties the log. Killed
-    /// between the last two, the log says again what the snapshot knows.
+    /// Writes all objects to a new snapshot, renames it into place, and empties the log. After a
+    /// crash between the last two steps, the log repeats what the snapshot contains.
     fn fold(&mut self) -> io::Result<()> {
         let (mut bytes, mut count) = (Vec::new(), 0);
         for object in self.objects.all() {
@@ -279,7 +279,7 @@ fn apply(objects: &mut Objects, batch: &Batch, now: SystemTime) -> Result<Vec<Ev
     Ok(events)
 }
 
-/// Reads both files; returns the snapshot's length as well.
+/// Reads both files; also returns the snapshot's length.
 fn read<D: Disk>(disk: &mut D) -> Result<(load::Loaded, u64), (&'static str, Flaw)> {
     let mut file = |name| {
         disk.read(name).map_err(|error| (name, Flaw::new(0, format!("it cannot be read: {error}"))))

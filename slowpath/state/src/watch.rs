@@ -1,4 +1,4 @@
-//! How readers learn of changes: coarsely, each new snapshot; finely, what each revision touched.
+//! Change notification for readers: each new snapshot, and what each revision changed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,42 +10,42 @@ use crate::address::{Address, Endpoint};
 use crate::name::Name;
 use crate::tables::Tables;
 
-/// How many names, addresses and endpoints are remembered, over all revisions. A reader that is
-/// further behind looks at everything.
+/// Number of names, addresses and endpoints remembered, over all revisions. A reader that is
+/// further behind has to read the whole snapshot.
 const REMEMBERED: usize = 16_384;
 
-/// What a revision changed, added or took away; the snapshot tells which of them. A revision that
-/// only completes an initializer has nothing here.
+/// Keys that a revision added, changed or removed; the snapshot shows which of the three. It is
+/// empty for a revision that only completes an initializer.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Touched {
-    /// The revision.
+    /// Revision number.
     pub revision: u64,
-    /// Services whose row, frontends or instances are others, by name.
+    /// Services whose row, frontends or instances changed, sorted by name.
     pub services: Vec<Name>,
-    /// Frontends with new rows, and those that are gone.
+    /// Frontends with new rows, and removed ones.
     pub frontends: Vec<Address>,
-    /// Endpoints of instances that are new, others or gone.
+    /// Endpoints of instances that were added, changed or removed.
     pub endpoints: Vec<Endpoint>,
 }
 
 impl Touched {
-    /// What it counts for in [`REMEMBERED`].
+    /// Returns the number of items that count towards [`REMEMBERED`].
     fn items(&self) -> usize {
         1 + self.services.len() + self.frontends.len() + self.endpoints.len()
     }
 }
 
-/// A snapshot, and what was touched since an earlier one.
+/// Snapshot, with the changes since an earlier one.
 #[derive(Clone, Debug)]
 pub struct News {
-    /// The tables as they are.
+    /// Current tables.
     pub tables: Tables,
-    /// What each revision touched that came after the one that was named, the oldest first. None:
-    /// that is too long ago, everything has to be looked at.
+    /// Changes of each revision after the given one, oldest first. `None` if that is no longer
+    /// remembered: the reader has to read the whole snapshot.
     pub touched: Option<Vec<Arc<Touched>>>,
 }
 
-/// What the writer publishes.
+/// Publishes the writer's snapshots to readers.
 #[derive(Debug)]
 pub(crate) struct Watch {
     published: Mutex<Published>,
@@ -57,7 +57,7 @@ struct Published {
     tables: Tables,
     history: VecDeque<Arc<Touched>>,
     items: usize,
-    /// The latest revision of which it is not known any more what it touched.
+    /// Latest revision whose changes are no longer remembered.
     forgotten: u64,
 }
 
@@ -76,8 +76,8 @@ impl Watch {
 
     pub(crate) fn publish(&self, tables: Tables, touched: Touched) {
         self.published.lock().take(tables.clone(), touched);
-        // Without the lock: a receiver that looks at its snapshot may ask for news meanwhile. The
-        // snapshot before may take long to be dropped, and is so here.
+        // Outside the lock: a woken receiver may call `news` at once. The previous snapshot, which
+        // may take long to drop, is dropped here.
         self.current.send_replace(tables);
     }
 

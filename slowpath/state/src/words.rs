@@ -1,15 +1,15 @@
-//! What people call things that have numbers in the tables.
+//! Text for values that the tables hold as numbers.
 
-/// The arms by their numbers.
+/// Names of the arms, indexed by arm number.
 pub const ARMS: [&str; 2] = ["ingress", "egress"];
 
-/// The name of the service of whose choices one is called so in the region; cut where it is too
-/// long.
+/// Returns the service part of a name of the form `service~choice`, as the region names a service's
+/// choices; a name without `~` is returned as is. The region may have truncated the name.
 pub fn service_of(name: &str) -> &str {
     name.split_once('~').map_or(name, |(service, _)| service)
 }
 
-/// A protocol number for people; `*` for 0, "any".
+/// Returns the name of an IP protocol, its number if it has no name here, or `*` for 0 ("any").
 pub fn protocol_text(protocol: u8) -> String {
     match protocol {
         0 => "*".to_owned(),
@@ -21,7 +21,7 @@ pub fn protocol_text(protocol: u8) -> String {
     }
 }
 
-/// `address:port`, with brackets around IPv6; without the port when it is 0.
+/// Formats `address:port`, with brackets around IPv6, and without the port when it is 0.
 pub fn address_port(address: &str, port: u16) -> String {
     match (address.contains(':'), port) {
         (_, 0) => address.to_owned(),

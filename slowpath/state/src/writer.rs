@@ -1,14 +1,13 @@
-//! The one writer of the tables. Open this first: all changes are made here, in transactions.
+//! The only writer of the tables: all changes are made here, in transactions.
 //!
 //! ```text
 //!   begin(now) --> writes, each checked before anything is changed --> commit --> one revision
 //!                                                                        |
-//!                             snapshot and what was touched, for readers (watch.rs)
+//!                         snapshot and the keys that changed, for readers (watch.rs)
 //! ```
-//! Several sources write at once, each about its own. What a source says again as it said it
-//! before changes nothing: no row, no revision. A service that changes, or its backends, or their
-//! health, gets fresh rows for all its frontends, and so do the frontends that are redirected to
-//! it: that is how the reconciler learns that they are pending.
+//! Several sources write concurrently, each its own objects. A write that changes nothing creates
+//! no row and no revision. If a service, its backends or their health change, all its frontends and
+//! those that are redirected to it get new rows, which mark them as pending for the reconciler.
 
 use std::fmt;
 use std::mem;
@@ -31,12 +30,12 @@ mod services;
 
 pub use error::Error;
 
-/// May change a service that a source wrote, before it becomes a row: how a proxy's port gets in
-/// before the first write. It sees the tables as they are in the transaction. It cannot change the
-/// name and the source.
+/// Function that may change a service before it becomes a row, for example to set a proxy port
+/// before the first write. Its first argument is the tables as they are in the transaction. Changes
+/// of name and source are ignored.
 pub type Hook = Box<dyn Fn(&Tables, &mut Service) + Send>;
 
-/// Writes tables. There is one in a process.
+/// Writer of the tables. A process has one.
 pub struct Writer {
     state: Mutex<State>,
     watch: Watch,
@@ -49,13 +48,13 @@ struct State {
     initializers: u64,
 }
 
-/// Who has not said all that he knows yet ([`Writer::register_initializer`]).
+/// Token of a source that has not completed its initial list ([`Writer::register_initializer`]).
 #[derive(Debug)]
 #[must_use = "nothing is pruned until it is completed"]
 pub struct Initializer(u64);
 
-/// Changes that are published together, or not at all when it is dropped. Others that want to write
-/// wait; readers don't.
+/// Set of changes that are published together, or discarded if the transaction is dropped. Other
+/// writers wait for its end; readers do not.
 #[must_use = "without `commit` nothing is changed"]
 pub struct Transaction<'w> {
     state: MutexGuard<'w, State>,
@@ -74,28 +73,28 @@ impl Default for Writer {
 }
 
 impl Writer {
-    /// Of empty tables at revision 0, in which no source is preferred.
+    /// Creates a writer of empty tables at revision 0, without a preferred source.
     pub fn new() -> Writer {
         Writer { state: Mutex::default(), watch: Watch::new() }
     }
 
-    /// The tables as they are.
+    /// Returns the current tables.
     pub fn tables(&self) -> Tables {
         self.watch.tables()
     }
 
-    /// The tables as they are, and what was touched since a revision.
+    /// Returns the current tables, and what changed since a revision.
     pub fn news(&self, since: u64) -> News {
         self.watch.news(since)
     }
 
-    /// Wakes at each revision, with the tables as they are then.
+    /// Returns a receiver that is notified of each revision and holds the latest tables.
     pub fn subscribe(&self) -> watch::Receiver<Tables> {
         self.watch.subscribe()
     }
 
-    /// Begins to write, as soon as nobody else does: a thread has one transaction at a time, or
-    /// waits for itself. `now` is the time that rows will tell.
+    /// Begins a transaction, after waiting for the end of another one. A thread that begins a
+    /// second transaction while it holds one deadlocks. `now` is the timestamp of the rows written.
     pub fn begin(&self, now: SystemTime) -> Transaction<'_> {
         let (state, next) = (self.state.lock(), self.watch.tables());
         let touched = Touched { revision: next.revision + 1, ..Touched::default() };
@@ -103,15 +102,15 @@ impl Writer {
         Transaction { state, watch, now, precedence, next, touched, written }
     }
 
-    // Nothing in Weir calls this yet: the seed names it, and a later issue uses it.
-    /// Adds a hook, which is called for each service that is written from now on, after those that
-    /// were added before.
+    // Not called within Weir yet; required by the specification.
+    /// Adds a hook. Hooks are called in the order in which they were added, for each service
+    /// written from now on.
     pub fn add_hook(&self, hook: Hook) {
         self.state.lock().hooks.push(hook);
     }
 
-    /// Holds pruning back until a transaction completes the token: a source that has yet to say all
-    /// that it knows registers before anybody prunes.
+    /// Blocks pruning until a transaction completes the returned token. A source registers before
+    /// its initial list is complete.
     pub fn register_initializer(&self, name: &str) -> Initializer {
         let mut transaction = self.begin(SystemTime::UNIX_EPOCH);
         let number = transaction.state.initializers;
@@ -124,12 +123,13 @@ impl Writer {
 }
 
 impl Transaction<'_> {
-    /// The tables as they will be. Rows of frontends are fresh only after [`Transaction::commit`].
+    /// Returns the tables including the changes made so far. The new rows of frontends appear only
+    /// at [`Transaction::commit`].
     pub fn tables(&self) -> &Tables {
         &self.next
     }
 
-    /// Notes that a source has said all that it knows. It has no effect to say so twice.
+    /// Marks a source's initial list as complete. Repeated calls have no effect.
     pub fn complete(&mut self, initializer: &Initializer) {
         if self.next.initializers.contains_key(&initializer.0) {
             Arc::make_mut(&mut self.next.initializers).remove(&initializer.0);
@@ -137,7 +137,8 @@ impl Transaction<'_> {
         }
     }
 
-    /// Publishes the changes as one revision, and tells which; that of before when nothing changed.
+    /// Publishes the changes as one revision and returns its number, or the current revision if
+    /// nothing changed.
     pub fn commit(mut self) -> u64 {
         if let Some(precedence) = self.precedence.take() {
             self.state.precedence = precedence;
@@ -152,8 +153,8 @@ impl Transaction<'_> {
         revision
     }
 
-    /// Gives fresh rows to the frontends of the services that were written, and to those that are
-    /// redirected to them.
+    /// Creates new rows for the frontends of the services that were written, and for frontends
+    /// redirected to those services.
     fn link(&mut self) {
         let mut names = mem::take(&mut self.touched.services);
         names.sort_unstable();
@@ -196,7 +197,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// Changes what is known under a name, and forgets the name when nothing is.
+    /// Changes the entry of a service name, and removes the entry if it becomes empty.
     fn change<R>(&mut self, name: &Name, change: impl FnOnce(&mut Entry) -> R) -> R {
         self.written = true;
         self.touched.services.push(name.clone());

@@ -1,5 +1,5 @@
-//! Planes of maps and the reconciler, from outside: step by step, by random histories, in lives
-//! with faults and restarts, and with power that goes at any byte.
+//! Integration tests of map planes and the reconciler: single steps, random histories, lifetimes
+//! with faults and restarts, and power failures at any byte.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,

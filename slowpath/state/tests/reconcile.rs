@@ -1,4 +1,4 @@
-//! The reconciler step by step, over a plane that does as it is told.
+//! Tests of the reconciler with a plane that the test controls.
 #![expect(clippy::unwrap_used, reason = "a test fails where what it expects is not so")]
 
 use std::net::IpAddr;
@@ -18,17 +18,17 @@ use state::service::Service;
 use state::writer::{Initializer, Writer};
 use std::sync::Arc;
 
-/// A plane over memory maps whose batches, refusals and acknowledgement the test rules.
+/// Plane of maps in memory, with batches, rejections and acknowledgements that the test controls.
 struct Ruled {
     plane: MapPlane<FaultyMaps<MemoryMaps>>,
     acknowledged: Option<Generation>,
-    /// The generation of each commit; none for the plane's own count.
+    /// Generation returned by each commit; `None` for the plane's own count.
     generation: Option<Generation>,
-    /// Addresses that are refused.
+    /// Addresses that are rejected.
     refused: Vec<Address>,
     begin: Result<(), Refusal>,
     commit: Result<(), Refusal>,
-    /// No batch with it can be committed.
+    /// Address whose batches cannot be committed.
     poison: Option<Address>,
     batch: Vec<Address>,
     prunes: usize,
@@ -116,7 +116,7 @@ impl Plane for Ruled {
     }
 }
 
-/// A writer, a reconciler and a ruled plane, and a time that the test moves.
+/// A writer, a reconciler, a controlled plane, and a time that the test advances.
 struct World {
     writer: Writer,
     reconciler: Reconciler,
@@ -125,7 +125,7 @@ struct World {
 }
 
 const SECOND: Duration = Duration::from_secs(1);
-/// All lcores are as far as they can be.
+/// Every generation is acknowledged.
 const ALL: Option<Generation> = Some(1000);
 
 impl World {
@@ -135,7 +135,7 @@ impl World {
         World { writer, reconciler, plane: Ruled::new(), now }
     }
 
-    /// One whose lcores acknowledge at once.
+    /// Creates a world whose lcores acknowledge at once.
     fn new() -> World {
         let mut world = World::with(Settings::default());
         world.plane.acknowledged = ALL;
@@ -152,7 +152,7 @@ impl World {
         self.reconciler.step(self.now, &news, &Appliance::default(), &mut self.plane);
     }
 
-    /// Writes a service with a frontend and a backend, both numbered.
+    /// Writes a service with a frontend and a backend, both derived from a number.
     fn put(&self, number: u8) -> u64 {
         self.put_service(number, |_| {})
     }
@@ -272,7 +272,7 @@ fn generations_wrap() {
 
 #[test]
 fn a_refusal_holds_up_nobody_and_is_tried_again_ever_less_often() {
-    // No full pass within the test: it would hide what waits for a retry.
+    // No full pass during the test: it would hide frontends that wait for a retry.
     let pass = Duration::from_secs(30 * 86_400);
     let mut world = World::with(Settings { pass, ..Settings::default() });
     world.plane.acknowledged = ALL;
@@ -571,7 +571,7 @@ fn whoever_missed_the_news_looks_at_everything() {
     world.put(1);
     world.put(2);
     world.step();
-    // More than the history remembers.
+    // More changes than the history keeps.
     let mut transaction = world.writer.begin(world.now.wall);
     let service = Service::new(name(3), source());
     let port = |port| FrontendSpec::new(Address { port, ..address(3) }, Kind::LoadBalancer);
@@ -610,7 +610,7 @@ fn quarantine_is_honoured_after_a_restart_until_somebody_has_looked() {
     assert_eq!(quarantined(&world), 1);
     assert_eq!(world.status(1).note, None);
 
-    // Nobody checks the other. It isn't out of service for ever.
+    // The other backend is not checked, but does not stay out of service forever.
     world.pass(Duration::from_secs(30 * 60));
     world.step();
     world.step();

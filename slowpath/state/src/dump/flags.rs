@@ -1,4 +1,4 @@
-//! Flags of frontends and their slots: which bit, when, and what it is called.
+//! Flags of frontends and their slots: bits, conditions and names.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use config::services::{Mode, NatPolicy, TrafficPolicy};
 use crate::frontend::Kind;
 use crate::object::{FrontendSpec, ServiceSpec};
 
-/// What applies to a frontend. The bits are those of Cilium's service maps (v2, flags and flags2).
+/// Flags of a frontend. The bits are those of Cilium's service maps (v2, flags and flags2).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Flags(pub u16);
 
@@ -16,49 +16,51 @@ impl Flags {
     pub const EXTERNAL_IPS: Flags = Flags(1);
     /// [`Kind::NodePort`].
     pub const NODE_PORT: Flags = Flags(1 << 1);
-    /// Packets from outside go to local backends only.
+    /// Packets from outside go only to local backends.
     pub const EXTERNAL_LOCAL: Flags = Flags(1 << 2);
     /// [`Kind::HostPort`].
     pub const HOST_PORT: Flags = Flags(1 << 3);
-    /// A client stays with its backend.
+    /// The service has session affinity.
     pub const AFFINITY: Flags = Flags(1 << 4);
     /// [`Kind::LoadBalancer`].
     pub const LOAD_BALANCER: Flags = Flags(1 << 5);
-    /// Packets from outside may be meant for it: no wildcard, no address of the cluster alone.
+    /// Packets from outside can be addressed to it: it is not a wildcard, and a cluster address
+    /// only if those are open to packets from outside.
     pub const ROUTABLE: Flags = Flags(1 << 6);
-    /// Clients are looked up in the source ranges.
+    /// Clients are checked against the source ranges.
     pub const SOURCE_RANGES: Flags = Flags(1 << 7);
     /// [`Kind::LocalRedirect`].
     pub const LOCAL_REDIRECT: Flags = Flags(1 << 8);
-    /// Translated between families.
+    /// Packets are translated between address families.
     pub const NAT_46_64: Flags = Flags(1 << 9);
-    /// To a proxy on this machine.
+    /// Packets go to a proxy on this host.
     pub const PROXY: Flags = Flags(1 << 10);
-    /// A host port on the loopback address. Of other kinds Cilium has `delegate-if-local` here.
+    /// Host port on the loopback address. For other kinds Cilium uses this bit as
+    /// `delegate-if-local`.
     pub const LOOPBACK: Flags = Flags(1 << 11);
-    /// Packets from within go to local backends only.
+    /// Packets from within the cluster go only to local backends.
     pub const INTERNAL_LOCAL: Flags = Flags(1 << 12);
-    /// The address exists twice, for packets from outside and from within.
+    /// The address has two entries, for packets from outside and from within the cluster.
     pub const TWO_REACHES: Flags = Flags(1 << 13);
-    /// Of a frontend: the source ranges are refused, and not the only ones admitted.
+    /// Of a frontend: clients in the source ranges are denied instead of allowed.
     pub const DENY: Flags = Flags(1 << 14);
-    /// Of a slot: its backend failed its checks. The same bit as [`Flags::DENY`].
+    /// Of a slot: its backend failed its health check. The same bit as [`Flags::DENY`].
     pub const QUARANTINED: Flags = Flags(1 << 14);
-    /// The backend answers by itself.
+    /// Direct server return: backends reply to clients directly.
     pub const DSR: Flags = Flags(1 << 15);
 
-    /// All bits of the other.
+    /// Returns whether all bits of the other are set.
     pub fn has(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// With the other's bits where `set`.
+    /// Returns these flags, with the other's bits added if `set`.
     pub fn with(self, other: Flags, set: bool) -> Flags {
         if set { Flags(self.0 | other.0) } else { self }
     }
 
-    /// What a frontend of a service has. `open_cluster`: addresses of the cluster may be used from
-    /// outside.
+    /// Returns the flags of a frontend of a service. `open_cluster` is whether cluster addresses
+    /// may be used from outside.
     pub fn of(said: &FrontendSpec, service: &ServiceSpec, open_cluster: bool) -> Flags {
         let local = |policy| policy == TrafficPolicy::Local;
         let wildcard = said.address.prefix.is_single() && said.address.prefix.addr.is_unspecified();
@@ -96,7 +98,7 @@ impl Flags {
         }
     }
 
-    /// What a slot of a frontend with these flags shows.
+    /// Returns the flags of a slot of a frontend with these flags.
     pub fn of_slot(self, quarantined: bool) -> SlotFlags {
         SlotFlags(Flags(self.0 & !Flags::DENY.0).with(Flags::QUARANTINED, quarantined))
     }
@@ -113,7 +115,7 @@ impl Flags {
         found.unwrap_or(Kind::ClusterIp)
     }
 
-    /// The parts, as Cilium calls them; `shared` is the name of the bit that has two meanings.
+    /// Writes the flags by Cilium's names; `shared` is the name of the bit that has two meanings.
     fn write(self, f: &mut fmt::Formatter<'_>, shared: &str) -> fmt::Result {
         f.write_str(self.kind().as_str())?;
         for (flag, name) in [
@@ -149,7 +151,7 @@ impl fmt::Display for Flags {
     }
 }
 
-/// The flags of a slot.
+/// Flags of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SlotFlags(pub Flags);
 

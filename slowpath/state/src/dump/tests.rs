@@ -1,4 +1,4 @@
-//! Records as text, and flags by kind and policy.
+//! Tests of the text format of records, and of flags by kind and policy.
 
 use crate::service::Service;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ fn hidden_identifiers_are_addresses() {
     ] {
         assert!(lines.iter().any(|found| found == line), "{line} is not in {lines:#?}");
     }
-    // Other numbers, same text.
+    // Other identifiers give the same text.
     let mut renumbered = records();
     for record in &mut renumbered {
         match record {

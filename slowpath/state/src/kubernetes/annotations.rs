@@ -1,4 +1,4 @@
-//! Annotations that steer a service: our own keys, and Cilium's for the same.
+//! Annotations that configure a service, with Weir's own keys or Cilium's equivalents.
 
 use config::services::{
     Algorithm, BackendTunnel, Distribution, Mode, NatPolicy, RangesPolicy, TunnelKind,
@@ -10,20 +10,21 @@ use crate::frontend::Kind;
 use crate::labels::Pairs;
 use crate::object::ServiceSpec;
 
-/// Our own domain of annotations; its keys win.
+/// Domain of Weir's annotations; its keys take precedence.
 pub const OWN: &str = "weir.dev";
-/// The domain in which Cilium has the same keys.
+/// Domain of Cilium's equivalent annotations.
 pub const CILIUM: &str = "service.cilium.io";
 
-/// Keys of Kubernetes itself for preference by place, the older first, which wins.
+/// Kubernetes annotations for topology-aware routing; the older one comes first and takes
+/// precedence.
 const TOPOLOGY: [&str; 2] =
     ["service.kubernetes.io/topology-aware-hints", "service.kubernetes.io/topology-mode"];
 
-/// Reads annotations; a value that means nothing is ignored, and noted.
+/// Reader of annotations, which ignores and notes invalid values.
 pub(super) struct Reader<'a> {
     pairs: &'a Pairs,
     pub(super) notes: Vec<String>,
-    /// Keys that mean something, whether they are there or not.
+    /// Supported keys that were read, present or not.
     known: Vec<String>,
 }
 
@@ -32,7 +33,7 @@ impl<'a> Reader<'a> {
         Reader { pairs: &meta.annotations, notes: Vec::new(), known: Vec::new() }
     }
 
-    /// The value of a key, ours or Cilium's, as `read` understands it.
+    /// Returns the value of a key in Weir's or Cilium's domain, parsed by `read`.
     pub(super) fn value<T>(
         &mut self,
         key: &str,
@@ -55,9 +56,9 @@ impl<'a> Reader<'a> {
         value
     }
 
-    /// Notes annotations of our domain and of Cilium's that mean nothing: a key that is misspelled,
-    /// or one that is not supported. To be called after all others were asked for; `companions` are
-    /// those that are asked for only beside others.
+    /// Notes annotations in Weir's and Cilium's domain with unknown keys, which are misspelled or
+    /// not supported. Call it after all other keys were read; `companions` are keys that are read
+    /// only if others are present.
     pub(super) fn note_unknown(&mut self, companions: &[&str]) {
         for name in self.pairs.iter().flat_map(|pairs| pairs.keys()) {
             let Some((domain, key)) = name.split_once('/') else { continue };
@@ -72,7 +73,7 @@ impl<'a> Reader<'a> {
         self.pairs.as_ref()?.get(key).map(|value| &**value)
     }
 
-    /// What annotations say of a service's policy.
+    /// Applies the annotations of a service's policy.
     pub(super) fn apply(&mut self, spec: &mut ServiceSpec) {
         let word = |text: &str| text.trim().to_ascii_lowercase();
         let algorithm = self.value("lb-algorithm", "maglev, random", |text| match &*word(text) {
@@ -112,7 +113,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What becomes of clients in the source ranges.
+    /// Returns how clients in the source ranges are handled.
     pub(super) fn ranges_policy(&mut self) -> RangesPolicy {
         let policy = self.value("src-ranges-policy", "allow, deny", |text| match text {
             "allow" => Some(RangesPolicy::Allow),
@@ -122,7 +123,7 @@ impl<'a> Reader<'a> {
         policy.unwrap_or_default()
     }
 
-    /// The only kind of frontends that is wanted, if one is.
+    /// Returns the only kind of frontends to create, if the annotations restrict it.
     pub(super) fn exposed(&mut self) -> Option<Kind> {
         let allowed = "ClusterIP, NodePort, LoadBalancer";
         self.value("type", allowed, |text| match text {
@@ -133,7 +134,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Whether the service is meant for an appliance with these labels.
+    /// Returns whether the service applies to an appliance with these labels.
     pub(super) fn is_for(&mut self, labels: &Pairs) -> bool {
         let label = |key: &str| labels.as_ref()?.get(key).map(|value| &**value);
         let keys = [format!("{OWN}/node"), format!("{CILIUM}/node")];

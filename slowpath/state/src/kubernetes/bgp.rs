@@ -1,7 +1,7 @@
-//! Cilium's BGP objects, of both generations, become peering policies.
+//! Conversion of Cilium's BGP objects of both generations to peering policies.
 //!
-//! One of the first generation is a policy by itself. Those of the second are four kinds that name
-//! each other; they are kept while files are read and joined when all have been.
+//! An object of the first generation is a policy by itself. The second generation has four kinds
+//! that refer to each other; they are collected while files are read, and joined afterwards.
 
 mod join;
 mod shared;
@@ -19,10 +19,10 @@ use shared::{OF_PODS, asn_of, attributes, checked, families, kinds, neighbor_of,
 pub(super) use wire::{Own, PeeringPolicy};
 use wire::{PathAttributesFields, VirtualRouter};
 
-/// What attributes of load balancers' addresses are for.
+/// Selector type of path attributes for addresses of load balancers.
 const LOAD_BALANCERS: &str = "CiliumLoadBalancerIPPool";
 
-/// Fields of ours by the names that the first generation has for them.
+/// Names of Weir's fields in the first generation.
 const FIRST: [(&str, &str); 19] = [
     ("node_selector", "nodeSelector"),
     ("match_expressions", "matchExpressions"),
@@ -45,7 +45,7 @@ const FIRST: [(&str, &str); 19] = [
     ("password", "authSecretRef"),
 ];
 
-/// A policy of Weir's own shape in Kubernetes' envelope.
+/// Converts a policy in Weir's own format in a Kubernetes envelope.
 pub(super) fn own(
     meta: &Meta,
     spec: BgpPeeringPolicySpec,
@@ -54,7 +54,7 @@ pub(super) fn own(
     checked(meta, spec, settings, &[], None)
 }
 
-/// `CiliumBGPPeeringPolicy`.
+/// Converts a `CiliumBGPPeeringPolicy`.
 pub(super) fn first(
     from: &PeeringPolicy,
     settings: &Settings,
@@ -122,7 +122,7 @@ fn router(
     })
 }
 
-/// Attributes of load balancers' addresses; none where they are of pods.
+/// Returns path attributes for addresses of load balancers; `None` if they are for pods.
 fn said_of(
     from: &PathAttributesFields,
     at: &str,

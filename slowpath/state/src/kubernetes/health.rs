@@ -1,12 +1,12 @@
-//! Annotations that ask for probes of backends: `weir.dev/health-kind` and its companions, named
-//! like the keys of `health` in Weir's own shape.
+//! Annotations that configure health checks: `weir.dev/health-kind` and others, named after the
+//! keys of `health` in Weir's own format.
 
 use config::services::{HealthCheck, ProbeKind};
 
 use super::annotations::Reader;
 
-/// What the annotations of a service ask for. A value that means nothing is noted, and its default
-/// holds; a check that cannot be as a whole is noted and left out.
+/// Returns the health check that the annotations of a service configure. An invalid value is noted
+/// and replaced by its default; a check that is invalid as a whole is noted and omitted.
 pub(super) fn check(from: &mut Reader<'_>) -> Option<HealthCheck> {
     let kind = from.value("health-kind", "tcp, http, https", |text| match text.trim() {
         "tcp" => Some(ProbeKind::Tcp),

@@ -1,4 +1,4 @@
-//! Files of Kubernetes' objects: several documents each, lists as well.
+//! Reads files of Kubernetes objects, including files of several documents, and lists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,33 +13,33 @@ use super::bgp::{self, Kept, Pieces};
 use super::{EndpointSlice, Service, Settings, service, slice};
 use crate::object::{Key, Object, Refusal, Spec};
 
-/// What was read.
+/// Result of reading files.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// Services, lists of backends, private links.
+    /// Services, lists of backends, BGP policies and private links.
     pub objects: Vec<Object>,
-    /// Kinds that mean nothing here, with their versions.
+    /// Versions and kinds that are not supported and were skipped.
     pub skipped: BTreeSet<String>,
-    /// What was ignored within objects.
+    /// Notes about ignored parts of objects.
     pub notes: Vec<String>,
-    /// The file of each object.
+    /// File of each object.
     pub files: BTreeMap<Key, String>,
-    /// What is joined when all files are read.
+    /// BGP objects that are joined after all files have been read.
     pieces: Pieces,
-    /// Private links, whose names depend on their siblings.
+    /// Private links, whose names depend on the other private links.
     links: Vec<Kept<Value>>,
 }
 
-/// Why a file isn't taken.
+/// Error in a file.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub struct Broken {
-    /// The file.
+    /// Name of the file.
     pub file: String,
-    /// The document in it, from 1.
+    /// Number of the document in the file, from 1.
     pub document: usize,
-    /// The line, from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// What is wrong, and which key.
+    /// Description of the error, with the key.
     pub refusal: Box<Refusal>,
 }
 
@@ -50,7 +50,8 @@ impl fmt::Display for Broken {
     }
 }
 
-/// Reads files, each a name and a text: all of them, or what is wrong in each.
+/// Reads files, given as name and text. Returns the objects of all files, or the first error of
+/// each.
 pub fn read<'t>(
     files: impl IntoIterator<Item = (&'t str, &'t str)>,
     settings: &Settings,
@@ -63,7 +64,7 @@ pub fn read<'t>(
             broken.push(wrong);
         }
     }
-    // What was not read is not missed: one mistake is told once.
+    // After a read error, joining would also report the objects of that file as missing.
     if broken.is_empty() {
         broken = found.join(&texts, settings);
     }
@@ -92,7 +93,7 @@ impl Found {
         Ok(())
     }
 
-    /// Takes what is at a path; `implied` is the kind of a list's items.
+    /// Reads the value at a path; `implied` is the version and kind of a list's items.
     fn take(
         &mut self,
         at: (&str, usize),
@@ -145,7 +146,7 @@ impl Found {
         self.add(at.0, path, object)
     }
 
-    /// What is of BGP; none for what isn't.
+    /// Reads a BGP object; returns `None` for other kinds.
     fn bgp(
         &mut self,
         (file, document): (&str, usize),
@@ -183,8 +184,7 @@ impl Found {
         })
     }
 
-    /// Makes policies of the pieces, and private links of those of each cluster; or says what is
-    /// wrong in each.
+    /// Joins the BGP objects to policies and converts private links. Returns the errors.
     fn join(&mut self, texts: &BTreeMap<&str, &str>, settings: &Settings) -> Vec<Broken> {
         let mut joined = Vec::new();
         for Kept { object, place } in std::mem::take(&mut self.pieces.clusters) {
@@ -221,7 +221,7 @@ impl Found {
     }
 }
 
-/// Whatever group and version it is written for.
+/// Converts a private link of any API group and version.
 fn private_link(
     value: &Value,
     siblings: &[Sibling],
@@ -242,7 +242,7 @@ fn below(path: &str, key: &str) -> String {
     if path.is_empty() || key.is_empty() { format!("{path}{key}") } else { format!("{path}.{key}") }
 }
 
-/// Kubernetes writes `endpoints: null` for none, and means that the key isn't there.
+/// Kubernetes writes, for example, `endpoints: null`, with the meaning of an absent key.
 fn without_nulls(value: &mut Value) {
     match value {
         Value::Object(map) => {

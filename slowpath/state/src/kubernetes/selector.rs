@@ -1,6 +1,6 @@
-//! Label selectors: `zone=a, tier != back, disk in (ssd, nvme), !old`.
+//! Text form of label selectors: `zone=a, tier != back, disk in (ssd, nvme), !old`.
 
-/// Whether labels match; none where the text is no selector.
+/// Returns whether labels match; `None` if the text is not a selector.
 pub(super) fn matches<'l>(text: &str, label: impl Fn(&str) -> Option<&'l str>) -> Option<bool> {
     let mut all = true;
     for requirement in split(text)? {
@@ -9,7 +9,7 @@ pub(super) fn matches<'l>(text: &str, label: impl Fn(&str) -> Option<&'l str>) -
     Some(all)
 }
 
-/// The parts between commas that stand in no parentheses.
+/// Splits a selector at the commas outside parentheses.
 fn split(text: &str) -> Option<Vec<&str>> {
     let (mut parts, mut start, mut open) = (Vec::new(), 0, false);
     for (at, c) in text.char_indices() {

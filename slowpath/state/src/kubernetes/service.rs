@@ -1,4 +1,4 @@
-//! A Service becomes an object: its policy, and a frontend for each address and port.
+//! Conversion of Services to objects: their policy, and a frontend for each address and port.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,9 +13,9 @@ use crate::object::{FrontendSpec, Object, Refusal, ServiceSpec, SourceRanges, Sp
 use config::services::text::prefix_of;
 use config::services::{Distribution, TrafficPolicy};
 
-/// Kubernetes' own timeout of session affinity, seconds.
+/// Default timeout of session affinity in Kubernetes, seconds.
 const AFFINITY_S: u32 = 10_800;
-/// Annotations that are read only beside others: what they say without them changes nothing.
+/// Annotations that are read only if others are present, and have no effect without them.
 const COMPANIONS: [&str; 14] = [
     "src-ranges-policy",
     "health-kind",
@@ -32,11 +32,11 @@ const COMPANIONS: [&str; 14] = [
     "health-fall",
     "health-jitter-percent",
 ];
-/// A service with this label is headless whatever else it says.
+/// Label that makes a service headless, whatever its other fields contain.
 const HEADLESS: &str = "service.kubernetes.io/headless";
 
-/// The object; none when the service is meant for other appliances. Values of annotations that mean
-/// nothing are noted.
+/// Converts a service; returns `None` if it applies to other appliances only. Invalid values of
+/// annotations are noted.
 pub fn service(
     from: &Service,
     settings: &Settings,
@@ -81,7 +81,7 @@ fn policy(from: &ServiceFields) -> Result<ServiceSpec, Refusal> {
         (Affinity::ClientIp, config) => config.timeout_seconds,
     };
     let distribution = match &*from.traffic_distribution {
-        // Who wants local backends within the cluster gets no others: nothing to prefer.
+        // The internal policy Local already restricts the service to local backends.
         _ if from.internal_traffic_policy == TrafficPolicy::Local => Distribution::Any,
         "PreferClose" | "PreferSameZone" => Distribution::SameZone,
         "PreferSameNode" => Distribution::SameNode,
@@ -120,7 +120,7 @@ fn is_headless(from: &Service) -> bool {
         || addresses.any(|address| address.eq_ignore_ascii_case("none"))
 }
 
-/// One for each kind, address and port; of two with one address, the first counts.
+/// Returns a frontend for each kind, address and port; of two with one address, the first counts.
 fn frontends(
     from: &Service,
     settings: &Settings,
@@ -161,12 +161,12 @@ fn frontends(
         let given = from.status.load_balancer.ingress.iter().filter_map(|ingress| ingress.ip);
         given.for_each(|addr| add(Kind::LoadBalancer, addr));
     }
-    // The annotation is about a service's type, and these have nothing to do with it.
+    // The annotation restricts the frontends of a service's type; external IPs do not depend on it.
     spec.external_ips.iter().for_each(|addr| add(Kind::ExternalIps, *addr));
     Ok(all)
 }
 
-/// Why a load balancer's own addresses are not served: its class is another's.
+/// Returns the note about a load balancer class that is not served; its addresses are ignored.
 fn foreign_class(spec: &ServiceFields, settings: &Settings) -> Option<String> {
     let class = spec.load_balancer_class.as_deref()?;
     let is_served = settings.classes.iter().any(|own| **own == *class);
@@ -194,7 +194,7 @@ fn cluster_addresses(spec: &ServiceFields) -> Result<Vec<IpAddr>, Refusal> {
     texts.iter().map(one).collect()
 }
 
-/// Node ports answer on any address of a family.
+/// Returns the unspecified address of each family: node ports answer on all addresses.
 fn families(spec: &ServiceFields, cluster: &[IpAddr]) -> Vec<IpAddr> {
     let (v4, v6) = match spec.ip_families.as_slice() {
         [] => (cluster.iter().any(IpAddr::is_ipv4), cluster.iter().any(IpAddr::is_ipv6)),

@@ -1,4 +1,4 @@
-//! An EndpointSlice becomes a list of backends.
+//! Conversion of EndpointSlices to lists of backends.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -11,12 +11,14 @@ use super::wire::{Conditions, Endpoint, EndpointSlice};
 use crate::backend::{Place, State};
 use crate::object::{BackendSpec, BackendsSpec, Object, Refusal, Spec};
 
-/// The label that names a slice's service.
+/// Label with the name of the slice's service.
 const SERVICE: &str = "kubernetes.io/service-name";
-/// What stands in a slice only so that the service is looked at.
+/// Placeholder endpoint of slices that exist only so that Cilium processes their service; it is
+/// skipped.
 const PLACEHOLDER: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 192, 192, 192), 9999);
 
-/// The object; none for a slice of no service, or of names instead of addresses.
+/// Converts a slice; returns `None` if it belongs to no service or contains host names instead of
+/// addresses.
 pub fn slice(
     from: &EndpointSlice,
     settings: &Settings,
@@ -62,7 +64,7 @@ pub fn slice(
     Ok(Some(object))
 }
 
-/// One member for each port.
+/// Adds a backend for each port.
 fn add(members: &mut Vec<BackendSpec>, like: &BackendSpec, from: &EndpointSlice) {
     for port in &from.ports {
         let number = port.port.unwrap_or(0);
@@ -78,7 +80,7 @@ fn add(members: &mut Vec<BackendSpec>, like: &BackendSpec, from: &EndpointSlice)
     }
 }
 
-/// Makes one of those at one place, with all their names; the better state counts.
+/// Merges backends with the same endpoint: all their port names, and the better state.
 fn collapse(members: &mut Vec<BackendSpec>) {
     if members.len() < 2 {
         return;

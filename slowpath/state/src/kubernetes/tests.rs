@@ -1,4 +1,4 @@
-//! What Kubernetes writes, as objects; and what is wrong with it, by file, document and line.
+//! Tests of converted Kubernetes objects, and of errors by file, document and line.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ fn found(text: &str) -> Found {
     }
 }
 
-/// Why a text isn't taken.
+/// Returns the error of a text that is rejected.
 fn broken(text: &str) -> String {
     let broken = read([("shop.yaml", text)], &settings()).unwrap_err();
     assert_eq!(broken.len(), 1);
@@ -58,7 +58,7 @@ fn members(object: &Object) -> Vec<String> {
     backends_of(object).endpoints.iter().map(line).collect()
 }
 
-/// A service with these lines in its metadata and in its spec, of one port.
+/// Returns a service of one port, with these lines in its metadata and in its spec.
 fn with(metadata: &str, spec: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Service\nmetadata:\n  name: web\n  namespace: shop\n{metadata}\
@@ -193,7 +193,7 @@ fn a_foreign_class_has_no_load_balancer_addresses() {
     let (some, notes, object) = read_as(&Settings { classes, ..settings() });
     assert_eq!(some, ["LoadBalancer 203.0.113.10:80/TCP - 80"]);
     assert_eq!((notes.len(), noted(&object)), (0, None));
-    // Of other types the class means nothing.
+    // For other types of services the class has no effect.
     let other = "  type: NodePort\n  clusterIP: 10.96.0.1\n  loadBalancerClass: x.y/z\n";
     assert_eq!(noted(&one(&with("", other))), None);
 }
@@ -209,7 +209,7 @@ fn annotations_of_known_domains_that_mean_nothing_are_noted() {
         |key: &str| format!("shop/web: annotation {key} is ignored: no such key is known here");
     let keys = ["service.cilium.io/global", "weir.dev/lb-algoritm"];
     assert_eq!(told(&[(keys[0], "true"), (keys[1], "maglev")]), keys.map(ignored));
-    // Other domains are not ours to judge, and what is read beside other keys is known.
+    // Annotations of other domains are not checked, and companion keys are known.
     let known = [
         ("example.com/lb-algoritm", "maglev"),
         ("service.cilium.io/src-ranges-policy", "deny"),
@@ -281,7 +281,7 @@ fn a_service_may_be_meant_for_some_appliances() {
     assert!(!is_ours("weir.dev/node-selector", "zone notin (a, b)"));
 }
 
-/// A slice of two ports, with these lines in its metadata, and these endpoints.
+/// Returns a slice of two ports, with these lines in its metadata, and these endpoints.
 fn slice_of(metadata: &str, endpoints: &str) -> String {
     format!(
         "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  name: web-x1\n  \
@@ -327,7 +327,7 @@ fn slices_tell_weights_places_and_names() {
     let place = backends_of(&placed).endpoints[0].place.clone().unwrap();
     let zones: Vec<&str> = place.for_zones.iter().map(|zone| &**zone).collect();
     assert_eq!((&*place.node, &*place.zone, zones.join(" ")), ("n1", "a", "a b".into()));
-    // The same place under two names is one backend, and the placeholder is none.
+    // Two port names of one endpoint give one backend, and the placeholder gives none.
     let text = "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: s, labels: \
                 {kubernetes.io/service-name: web}}\naddressType: IPv4\nports: \
                 [{name: a, port: 9999}, {name: b, port: 9999}, \
@@ -416,7 +416,7 @@ fn a_broken_file_says_where() {
         let told = broken(&wrong);
         assert!(told.contains(part) && told.contains(more), "no {part:?}, {more:?} in: {told}");
     }
-    // Each broken file is told, and nothing of the others is taken.
+    // Each invalid file is reported, and nothing of the others is applied.
     let files = [("a.yaml", "a: ["), ("b.yaml", &*right), ("c.yaml", "{}")];
     let broken = read(files, &settings()).unwrap_err();
     let names: Vec<&str> = broken.iter().map(|broken| broken.file.as_str()).collect();
@@ -460,7 +460,7 @@ fn private_links_are_read_and_refused_by_their_own_fields() {
     let found = read([("pls.yaml", text.as_str())], &settings).unwrap();
     let object = &found.objects[0];
     assert_eq!(object.key().to_string(), "PrivateLinkService shop/web of kubernetes-file");
-    // HyperShift's pair, in two files: no name is wanted by both.
+    // HyperShift's two objects in two files get different names.
     let pair = [("private-router", "r.yaml"), ("oauth-openshift", "o.yaml")]
         .map(|(name, file)| (file, text.replace("name: web", &format!("name: {name}"))));
     let pair =

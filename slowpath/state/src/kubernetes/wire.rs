@@ -1,4 +1,4 @@
-//! The fields of Kubernetes' objects that are read, by Kubernetes' names.
+//! Fields of Kubernetes objects that are read, with the names of the Kubernetes API.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::labels::Pairs;
 use config::services::TrafficPolicy;
 
-/// `metadata`.
+/// `metadata` of an object.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Meta {
@@ -23,7 +23,7 @@ pub struct Meta {
 }
 
 impl Meta {
-    /// A label's value.
+    /// Returns the value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
         self.labels.as_ref()?.get(key).map(|value| &**value)
     }
@@ -45,57 +45,57 @@ pub struct Service {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ServiceFields {
-    /// How it is exposed.
+    /// Type of the service.
     #[serde(rename = "type")]
     pub kind: ServiceType,
-    /// The first cluster address, `None` for headless.
+    /// First cluster address; `None` for a headless service.
     #[serde(rename = "clusterIP")]
     pub cluster_ip: String,
     /// All cluster addresses.
     #[serde(rename = "clusterIPs")]
     pub cluster_ips: Vec<String>,
-    /// Families of node ports; those of the cluster addresses where it is empty.
+    /// Address families of node ports; if empty, those of the cluster addresses.
     #[serde(rename = "ipFamilies")]
     pub ip_families: Vec<Family>,
-    /// Ports.
+    /// Ports of the service.
     pub ports: Vec<ServicePort>,
-    /// Addresses that somebody routes here.
+    /// Addresses that are routed to the nodes by other means.
     #[serde(rename = "externalIPs")]
     pub external_ips: Vec<IpAddr>,
-    /// Who may use it.
+    /// Networks of the clients that may use the load balancer.
     pub load_balancer_source_ranges: Vec<String>,
-    /// Which load balancer it is for.
+    /// Load balancer class.
     pub load_balancer_class: Option<String>,
-    /// Policy for packets from outside.
+    /// Traffic policy for packets from outside.
     pub external_traffic_policy: TrafficPolicy,
-    /// Policy for packets from within.
+    /// Traffic policy for packets from within the cluster.
     pub internal_traffic_policy: TrafficPolicy,
-    /// Stickiness.
+    /// Session affinity.
     pub session_affinity: Affinity,
-    /// Its timeout.
+    /// Parameters of session affinity.
     pub session_affinity_config: AffinityConfig,
-    /// Port of the health responder.
+    /// Port of the health check responder; 0 for none.
     pub health_check_node_port: u16,
-    /// Preference by place.
+    /// Preference for backends by zone or node.
     pub traffic_distribution: String,
 }
 
-/// `spec.type`.
+/// `spec.type`: how a service is exposed. Each type includes the previous ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 pub enum ServiceType {
-    /// Within the cluster only.
+    /// Reachable within the cluster only.
     #[default]
     #[serde(rename = "ClusterIP")]
     ClusterIp,
-    /// On ports of the nodes as well.
+    /// Also reachable on ports of the nodes.
     NodePort,
-    /// At addresses of a load balancer as well.
+    /// Also reachable at addresses of a load balancer.
     LoadBalancer,
-    /// Another name for something outside: nothing to serve.
+    /// DNS alias for a name outside the cluster; it has no frontends.
     ExternalName,
 }
 
-/// A family of addresses.
+/// Address family.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 pub enum Family {
     /// IPv4.
@@ -110,13 +110,13 @@ pub enum Family {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ServicePort {
-    /// Its name; empty where there is only one.
+    /// Name of the port; may be empty if there is only one.
     pub name: String,
-    /// The port.
+    /// Port number of the service.
     pub port: u16,
-    /// Its protocol.
+    /// Protocol of the port.
     pub protocol: Protocol,
-    /// The port on each node; 0 for none.
+    /// Port number on each node; 0 for none.
     pub node_port: u16,
 }
 
@@ -134,7 +134,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Its number.
+    /// Returns the IP protocol number.
     pub fn number(self) -> u8 {
         match self {
             Protocol::Tcp => 6,
@@ -147,10 +147,10 @@ impl Protocol {
 /// `spec.sessionAffinity`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 pub enum Affinity {
-    /// Off.
+    /// No affinity.
     #[default]
     None,
-    /// By the client's address.
+    /// Affinity by the client's address.
     #[serde(rename = "ClientIP")]
     ClientIp,
 }
@@ -159,7 +159,7 @@ pub enum Affinity {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct AffinityConfig {
-    /// Of [`Affinity::ClientIp`].
+    /// Parameters of [`Affinity::ClientIp`].
     #[serde(rename = "clientIP")]
     pub client_ip: ClientIp,
 }
@@ -168,7 +168,7 @@ pub struct AffinityConfig {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ClientIp {
-    /// Seconds; 0 for the default.
+    /// Timeout in seconds; 0 for the default.
     pub timeout_seconds: u32,
 }
 
@@ -176,7 +176,7 @@ pub struct ClientIp {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ServiceStatus {
-    /// What the load balancer did.
+    /// Status of the load balancer.
     pub load_balancer: LoadBalancerStatus,
 }
 
@@ -184,7 +184,7 @@ pub struct ServiceStatus {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct LoadBalancerStatus {
-    /// Where it answers.
+    /// Addresses of the load balancer.
     pub ingress: Vec<Ingress>,
 }
 
@@ -192,7 +192,7 @@ pub struct LoadBalancerStatus {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Ingress {
-    /// An address; none where there is only a host name.
+    /// Address; `None` if there is only a host name.
     pub ip: Option<IpAddr>,
 }
 
@@ -204,9 +204,9 @@ pub struct EndpointSlice {
     pub metadata: Meta,
     /// `IPv4`, `IPv6` or `FQDN`.
     pub address_type: String,
-    /// Who serves.
+    /// Endpoints of the service.
     pub endpoints: Vec<Endpoint>,
-    /// On which ports, each of them.
+    /// Ports, which apply to each endpoint.
     pub ports: Vec<EndpointPort>,
 }
 
@@ -214,15 +214,15 @@ pub struct EndpointSlice {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Endpoint {
-    /// Its addresses.
+    /// Addresses of the endpoint.
     pub addresses: Vec<String>,
-    /// How it is.
+    /// Conditions of the endpoint.
     pub conditions: Conditions,
-    /// Its node.
+    /// Name of the endpoint's node.
     pub node_name: Box<str>,
-    /// Its zone.
+    /// Zone of the endpoint.
     pub zone: Box<str>,
-    /// For whom.
+    /// Zones that should use the endpoint.
     pub hints: Hints,
 }
 
@@ -230,11 +230,11 @@ pub struct Endpoint {
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Conditions {
-    /// Takes new flows; not told is yes.
+    /// Accepts new flows; absent means yes.
     pub ready: Option<bool>,
-    /// Would be ready if it weren't terminating; not told is as ready.
+    /// Ready regardless of termination; absent means the value of `ready`.
     pub serving: Option<bool>,
-    /// Goes away; not told is no.
+    /// Is terminating; absent means no.
     pub terminating: Option<bool>,
 }
 
@@ -242,7 +242,7 @@ pub struct Conditions {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Hints {
-    /// Zones that are asked to use it.
+    /// Zones that should use the endpoint.
     pub for_zones: Vec<ForZone>,
 }
 
@@ -250,7 +250,7 @@ pub struct Hints {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ForZone {
-    /// The zone.
+    /// Name of the zone.
     pub name: Box<str>,
 }
 
@@ -260,8 +260,8 @@ pub struct ForZone {
 pub struct EndpointPort {
     /// Name of the service's port.
     pub name: Arc<str>,
-    /// The port; none for the frontend's.
+    /// Port number; `None` for the frontend's port.
     pub port: Option<u16>,
-    /// Its protocol.
+    /// Protocol of the port.
     pub protocol: Protocol,
 }

@@ -1,4 +1,4 @@
-//! What the appliance shows of its configuration.
+//! Spec of the appliance's object, which shows a part of its configuration.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -9,23 +9,23 @@ use serde::{Deserialize, Serialize};
 use super::described::Described;
 use super::refusal::Refusal;
 
-/// Where the appliance is, what it calls local, and what is its own.
+/// Location of the appliance, what counts as local, and its own addresses.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ApplianceSpec {
-    /// Its zone; empty for unknown, and then no zone is preferred.
+    /// Zone of the appliance; empty if unknown, and then no zone is preferred.
     pub zone: Box<str>,
     /// Names of the nodes and zones whose backends are local.
     pub local: BTreeSet<Box<str>>,
-    /// Its own addresses, on which node ports answer.
+    /// The appliance's own addresses, on which node ports answer.
     pub addresses: Vec<IpAddr>,
-    /// Number of its cluster; 0 where there is only one.
+    /// Number of the appliance's cluster; 0 if there is only one.
     pub cluster: u32,
-    /// Whether packets from outside may go to cluster addresses.
+    /// Whether packets from outside may be sent to cluster addresses. Default: false.
     pub external_cluster_ip: bool,
-    /// The first and the last port that are node ports.
+    /// First and last node port. Default: 30000 and 32767.
     pub node_ports: [u16; 2],
-    /// Whether services' preferences by place count.
+    /// Whether preferences of services for a node or zone are applied. Default: true.
     pub zone_aware: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What is wanted of backends: who serves a service, as one source says it.
+//! Spec of a list of backends.
 
 use std::net::IpAddr;
 
@@ -10,14 +10,14 @@ use super::described::Described;
 use super::refusal::Refusal;
 use crate::name::Name;
 
-/// Backends of a service. A source may give several such lists for one service: they are added.
+/// Backends of a service. A source may write several lists for one service; they are combined.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BackendsSpec {
-    /// Whose they are; the service need not exist yet.
+    /// Name of the service; it need not exist yet.
     #[schemars(with = "String")]
     pub service: Name,
-    /// In any order, each endpoint once.
+    /// Backends, in any order, with each endpoint at most once.
     #[serde(default)]
     pub endpoints: Vec<BackendSpec>,
 }

@@ -1,4 +1,5 @@
-//! What is wanted of BGP: which appliances speak to which routers, and what they announce.
+//! BGP peering policies: which appliances have sessions with which routers, and what they
+//! advertise.
 
 mod address_kind;
 mod attributes;
@@ -31,73 +32,73 @@ pub use neighbor::{
 };
 pub use selector::{Operator, Requirement, Selector};
 
-/// The most routers of a policy, as Cilium has it.
+/// Maximum number of routers in a policy, the same as in Cilium.
 const ROUTERS_MAX: usize = 16;
-/// The most neighbors of a router.
+/// Maximum number of neighbors of a router.
 const NEIGHBORS_MAX: usize = 256;
 
-/// A peering policy: for the appliances that it selects, virtual routers with their neighbors.
-/// At most one policy applies to an appliance.
+/// BGP peering policy: virtual routers and their neighbors, for the appliances that it selects. At
+/// most one policy applies to an appliance.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BgpPeeringPolicySpec {
-    /// Which appliances it is for, by their labels; all where it is left out or empty.
+    /// Labels of the appliances that the policy applies to. Default: all appliances.
     #[serde(skip_serializing_if = "is_default")]
     pub node_selector: Option<Selector>,
-    /// At least one; each has an autonomous system of its own.
+    /// Virtual routers, 1 to 16, each with an AS number of its own.
     pub routers: Vec<RouterSpec>,
 }
 
-/// A virtual router: a speaker of one autonomous system.
+/// Virtual router: a BGP speaker of one autonomous system.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RouterSpec {
-    /// Number of its autonomous system.
+    /// AS number of the router, 1 to 4294967295.
     #[schemars(range(min = 1, max = 4294967295_u32))]
     pub local_asn: u32,
-    /// Its BGP identifier; the appliance's annotation, configuration or IPv4 address where it is
-    /// left out.
+    /// BGP identifier of the router. Default: the appliance's annotation, its configuration, or its
+    /// IPv4 address.
     #[serde(default, skip_serializing_if = "is_default")]
     pub router_id: Option<Ipv4Addr>,
-    /// The port on which neighbors may connect; none where it is left out.
+    /// TCP port on which the router accepts connections, 1 to 65535. Default: none.
     #[serde(default, skip_serializing_if = "is_default")]
     pub listen_port: Option<u16>,
-    /// What it announces; nothing where it is left out.
+    /// Advertisements of the router. Default: none.
     #[serde(default, skip_serializing_if = "is_default")]
     pub advertisements: Vec<AdvertisementSpec>,
-    /// To whom; at least one, if none is unresolved.
+    /// Neighbors of the router, 1 to 256 together with `unresolved`.
     #[serde(default)]
     pub neighbors: Vec<Neighbor>,
-    /// Neighbors that name an object which is not there, and which. They have no session until it
-    /// is; the others do. A source that joins several objects writes this.
+    /// Descriptions of neighbors that refer to a missing object. They have no session until it
+    /// exists; other neighbors are not affected. Written by sources that combine several objects.
     #[serde(default, skip_serializing_if = "is_default")]
     pub unresolved: Vec<Box<str>>,
 }
 
-/// A part of what a router announces.
+/// Set of routes that a router advertises.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdvertisementSpec {
-    /// By which neighbors' families name it.
+    /// Name by which the neighbors' families refer to this advertisement.
     #[serde(skip_serializing_if = "is_default")]
     pub name: Box<str>,
-    /// Whose addresses, by the services' labels and by the labels `io.kubernetes.service.name` and
-    /// `io.kubernetes.service.namespace` that each has: none where it is left out, all where it is
-    /// empty.
+    /// Services whose addresses are advertised, selected by their labels and by the labels
+    /// `io.kubernetes.service.name` and `io.kubernetes.service.namespace`, which every service has.
+    /// An empty selector selects all services. Default: no service.
     #[serde(skip_serializing_if = "is_default")]
     pub services: Option<Selector>,
-    /// Which of their addresses.
+    /// Kinds of service addresses that are advertised. Default: `LoadBalancerIP`.
     #[serde(skip_serializing_if = "is_load_balancer")]
     pub kinds: Vec<AddressKind>,
-    /// Addresses and networks that are announced whatever services there are.
+    /// Addresses and networks that are advertised independently of services.
     #[serde(skip_serializing_if = "is_default", with = "text::prefixes")]
     #[schemars(with = "Vec<String>")]
     pub prefixes: Vec<Prefix>,
-    /// Networks in which services' addresses are announced, but those of services whose traffic
-    /// policy is Local.
+    /// Networks that are advertised instead of the services' addresses in them. Services with
+    /// traffic policy Local are not aggregated.
     #[serde(skip_serializing_if = "is_default")]
     pub aggregation: Aggregation,
-    /// What is said of them.
+    /// Path attributes of the routes.
     #[serde(skip_serializing_if = "is_default")]
     pub attributes: PathAttributes,
 }
@@ -119,22 +120,23 @@ fn is_load_balancer(kinds: &[AddressKind]) -> bool {
     *kinds == [AddressKind::LoadBalancerIp]
 }
 
-/// Prefix lengths of networks in place of addresses; left out for the addresses themselves.
+/// Prefix lengths of the networks that are advertised instead of addresses. Default: addresses are
+/// advertised themselves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Aggregation {
-    /// Of IPv4.
+    /// Prefix length for IPv4, 1 to 32.
     #[schemars(range(min = 1, max = 32))]
     #[serde(skip_serializing_if = "is_default")]
     pub ipv4: Option<u8>,
-    /// Of IPv6.
+    /// Prefix length for IPv6, 1 to 128.
     #[schemars(range(min = 1, max = 128))]
     #[serde(skip_serializing_if = "is_default")]
     pub ipv6: Option<u8>,
 }
 
 impl BgpPeeringPolicySpec {
-    /// Whether it is for an appliance of these labels.
+    /// Returns whether the policy applies to an appliance with these labels.
     pub fn selects<'l>(&self, label: impl Fn(&str) -> Option<&'l str>) -> bool {
         self.node_selector.as_ref().is_none_or(|selector| selector.matches(label))
     }
@@ -161,8 +163,8 @@ impl Described for BgpPeeringPolicySpec {
 }
 
 impl BgpPeeringPolicySpec {
-    /// Two routers may have one neighbor only from addresses of their own: the neighbor takes one
-    /// session from an address, and a second router's would end the first's.
+    /// Rejects two routers with the same neighbor, unless they use different local addresses: the
+    /// neighbor accepts one session from each address, and a second router's would end the first's.
     fn check_ends(&self) -> Result<(), Refusal> {
         let mut ends: BTreeMap<IpAddr, Vec<(u32, &Neighbor)>> = BTreeMap::new();
         for (i, router) in self.routers.iter().enumerate() {
@@ -226,7 +228,7 @@ impl RouterSpec {
         Ok(())
     }
 
-    /// Refuses what a neighbor's family names and is not there.
+    /// Rejects families of a neighbor that refer to a missing advertisement.
     fn named(&self, neighbor: &Neighbor, at: &str) -> Result<(), Refusal> {
         for (i, family) in neighbor.families.iter().enumerate() {
             for (j, name) in family.advertisements.iter().flatten().enumerate() {

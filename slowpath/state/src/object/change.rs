@@ -5,61 +5,62 @@ use std::sync::Arc;
 use super::kind::Key;
 use super::{Condition, Object, Status};
 
-/// Everything that can be asked.
+/// Change of one object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// This shall be wanted. Revision, status, deletion and finalizers of the object given don't
-    /// count: those that are there stay.
+    /// Creates an object or replaces its labels, annotations and spec. Revision, status, deletion
+    /// and finalizers of the given object are ignored; an existing object keeps its own.
     Put {
-        /// What is wanted.
+        /// Object with the desired state.
         object: Box<Object>,
-        /// The revision that the writer has seen, 0 for none; it is refused when there is another.
+        /// Revision that the writer has read, 0 for none; the change is rejected if the object has
+        /// another revision.
         expected: Option<u64>,
     },
-    /// This shall not be: it is gone at once, or when its last finalizer is.
+    /// Deletes an object, at once or when its last finalizer is removed.
     Delete {
-        /// Which.
+        /// Key of the object.
         key: Key,
-        /// As for `Put`.
+        /// Expected revision, as for `Put`.
         expected: Option<u64>,
     },
-    /// Somebody has to clean up before the object may go, or has done so.
+    /// Adds or removes a finalizer, which delays the object's removal until clean-up is done.
     Finalizer {
-        /// Which.
+        /// Key of the object.
         key: Key,
-        /// Who.
+        /// Name of the finalizer.
         name: Box<str>,
-        /// Has to; false for done.
+        /// Whether to add the finalizer; false removes it.
         held: bool,
     },
-    /// How far the object has come: conditions of these types are replaced, others stay. `since` is
-    /// taken only where the status is news.
+    /// Updates the status: conditions of the given types are replaced, others stay. `since` is
+    /// ignored for a condition whose status does not change.
     Status {
-        /// Which.
+        /// Key of the object.
         key: Key,
-        /// The generation that this is about.
+        /// Generation of the object that the status is about.
         observed: u64,
-        /// What is to be told.
+        /// Conditions to set.
         conditions: Vec<Condition>,
     },
-    /// All of its status at once, and what whoever looks after it has to remember of it.
+    /// Replaces the whole status and the private data of the controller that manages the object.
     Progress {
-        /// Which.
+        /// Key of the object.
         key: Key,
-        /// Its status from now on; conditions that it doesn't have are gone.
+        /// New status; conditions that it does not contain are removed.
         status: Status,
-        /// What has to be remembered.
+        /// Private data of the controller.
         progress: Arc<serde_json::Value>,
     },
 }
 
 impl Change {
-    /// A [`Change::Put`] whatever is there.
+    /// Creates a [`Change::Put`] without an expected revision.
     pub fn put(object: Object) -> Change {
         Change::Put { object: Box::new(object), expected: None }
     }
 
-    /// A [`Change::Delete`] whatever is there.
+    /// Creates a [`Change::Delete`] without an expected revision.
     pub fn delete(key: Key) -> Change {
         Change::Delete { key, expected: None }
     }

@@ -1,4 +1,4 @@
-//! Specs that have been checked.
+//! Validated specs.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -8,25 +8,25 @@ use config::services::ServiceSpec;
 use super::described::Described;
 use super::refusal::Refusal;
 
-/// A spec in which [`Described::check`] found nothing wrong. Tables hold no other.
+/// Spec that passed [`Described::check`]. Tables contain only such specs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Checked<T>(Arc<T>);
 
 impl<T: Described> Checked<T> {
-    /// The spec, if it can be.
+    /// Validates a spec.
     ///
     /// # Errors
-    /// The first field that cannot be.
+    /// The first invalid field.
     pub fn new(spec: Arc<T>) -> Result<Checked<T>, Refusal> {
         spec.check().map(|()| Checked(spec))
     }
 }
 
 impl<T: Described + Clone> Checked<T> {
-    /// The spec with a change, if it can be then.
+    /// Returns a changed copy of the spec, if it is valid.
     ///
     /// # Errors
-    /// As of [`Checked::new`].
+    /// As for [`Checked::new`].
     pub fn changed(&self, change: impl FnOnce(&mut T)) -> Result<Checked<T>, Refusal> {
         let mut spec = T::clone(&self.0);
         change(&mut spec);
@@ -35,7 +35,7 @@ impl<T: Described + Clone> Checked<T> {
 }
 
 impl Default for Checked<ServiceSpec> {
-    /// A service of which nothing is said.
+    /// Returns the spec of a service with default settings.
     fn default() -> Checked<ServiceSpec> {
         Checked(Arc::default())
     }

@@ -1,4 +1,4 @@
-//! What the specs of all kinds have in common: their rules.
+//! Trait of the specs of all kinds.
 
 use std::sync::Arc;
 
@@ -8,9 +8,11 @@ use serde::de::DeserializeOwned;
 
 use super::refusal::Refusal;
 
-/// What a kind says of itself: its keys by serde and schemars, and what they don't tell by `check`.
+/// Spec of a kind: serde and schemars define its keys, and `check` the rules that they do not
+/// express.
 pub trait Described: Serialize + DeserializeOwned + JsonSchema {
-    /// What is wrong with it: the first field that cannot be, its path beginning with `spec`.
+    /// Validates the spec. The error names the first invalid field, with a path that begins with
+    /// `spec`.
     fn check(&self) -> Result<(), Refusal>;
 }
 

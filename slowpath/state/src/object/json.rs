@@ -1,4 +1,4 @@
-//! Objects as JSON, in and out, and the schema of each kind.
+//! JSON encoding of objects, and the schema of each kind.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -16,48 +16,50 @@ use super::{Life, Object, Spec, Status, text};
 use crate::labels::Pairs;
 use crate::name::{Name, Source};
 
-/// Who is meant where nobody is named: whoever speaks to the API.
+/// Source of objects that name none: a client of the API.
 pub const API: &str = "api";
 
-/// The envelope as it is written; `S` is a spec.
+/// Object: metadata, desired state and status.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Object")]
 struct Envelope<S> {
-    /// What sort of thing it is.
+    /// Kind of the object.
     kind: Kind,
-    /// `[cluster/]namespace/name`, or a single word.
+    /// Name: `[cluster/]namespace/name`, or a single word.
     #[schemars(with = "String")]
     name: Name,
-    /// Who said it; leave it out.
+    /// Source of the object. Default: `api`, or the source whose session contains the object.
     #[serde(default = "api")]
     #[schemars(with = "Option<String>")]
     source: Source,
-    /// For choosing among objects.
+    /// Labels, by which objects are selected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     labels: Pairs,
-    /// For whoever understands them.
+    /// Annotations, for tools that interpret them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     annotations: Pairs,
-    /// Revision of the last write; given with a write, the write is refused where it has changed.
+    /// Revision of the last write. A write request with a revision other than 0 is rejected if the
+    /// object has another revision.
     #[serde(default)]
     revision: u64,
-    /// Revision of the last write of labels, annotations or spec; what is given is ignored.
+    /// Revision of the last write of labels, annotations or spec; ignored in requests.
     #[serde(default)]
     generation: u64,
-    /// What is wanted.
+    /// Desired state.
     spec: S,
-    /// What became of it; what is given is ignored.
+    /// Observed status; ignored in requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     status: Option<Status>,
-    /// When its deletion was asked; what is given is ignored.
+    /// Time at which deletion was requested; ignored in requests.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "text::optional_time")]
     #[schemars(with = "Option<String>")]
     deletion: Option<SystemTime>,
-    /// Who has to clean up before it may go; what is given is ignored.
+    /// Names of the components that have to clean up before the object is removed; ignored in
+    /// requests.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     finalizers: Vec<Box<str>>,
-    /// What whoever looks after it has to remember of it; what is given is ignored.
+    /// Private data of the controller that manages the object; ignored in requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Value>")]
     progress: Option<Arc<Value>>,
@@ -84,7 +86,7 @@ impl Envelope<Value> {
 }
 
 impl Object {
-    /// Reads one, and checks it: the first thing that is wrong is told by the path of its field.
+    /// Reads and validates an object. The error names the first invalid field.
     pub fn from_json(json: &Value) -> Result<Object, Refusal> {
         let object = read::<Envelope<Value>>(json, "").and_then(Envelope::open);
         let object = object.and_then(|object| object.spec.check().map(|()| object));
@@ -119,8 +121,8 @@ impl Serialize for Object {
     }
 }
 
-/// Takes what was written here, by an earlier build too; what comes from outside goes through
-/// [`Object::from_json`], which checks it.
+/// Reads objects from the store, including those of earlier builds, without validation. Objects
+/// from other origins are read with [`Object::from_json`].
 impl<'de> Deserialize<'de> for Object {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Object, D::Error> {
         let mut envelope = Envelope::<Value>::deserialize(deserializer)?;
@@ -129,7 +131,8 @@ impl<'de> Deserialize<'de> for Object {
     }
 }
 
-/// The JSON schema of a kind, envelope and all; what it refers to is left with the generator.
+/// Returns the JSON schema of a kind with its envelope; schemas that it refers to are left in the
+/// generator.
 pub fn schema(kind: Kind, generator: &mut SchemaGenerator) -> Value {
     let mut all = Value::from(Envelope::<Value>::json_schema(generator));
     all["title"] = kind.as_str().into();

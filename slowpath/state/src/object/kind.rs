@@ -1,4 +1,4 @@
-//! Kinds of objects, and the keys by which objects are found.
+//! Kinds of objects, and the keys of objects.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::name::{Name, Source};
 
-/// All kinds: the variant, its name, and its name for many.
+/// Defines [`Kind`] from the variant, the singular and the plural name of each kind.
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident = $one:literal, $many:literal;)*) => {
-        /// What sort of thing an object is.
+        /// Kind of an object.
         #[derive(
             Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize,
             JsonSchema,
@@ -18,15 +18,15 @@ macro_rules! kinds {
         pub enum Kind { $($(#[$doc])* #[serde(rename = $one)] $kind,)* }
 
         impl Kind {
-            /// Every kind.
+            /// All kinds.
             pub const ALL: &[Kind] = &[$(Kind::$kind),*];
 
-            /// Its name.
+            /// Returns the singular name.
             pub fn as_str(self) -> &'static str {
                 match self { $(Kind::$kind => $one,)* }
             }
 
-            /// Its name for many, as in commands and addresses.
+            /// Returns the plural name, as used in commands and URLs.
             pub fn many(self) -> &'static str {
                 match self { $(Kind::$kind => $many,)* }
             }
@@ -35,28 +35,29 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// A service with its frontends.
+    /// Service with its frontends.
     Service = "Service", "services";
     /// Backends of a service: one source's list, or a part of it.
     Backends = "Backends", "backends";
-    /// This appliance as its configuration says: where it is, and what it counts as local.
+    /// This appliance as configured: its zone, addresses, and which nodes and zones are local.
     Appliance = "Appliance", "appliances";
-    /// A source that speaks over the API: its lease, and what it said last.
+    /// Source that uses the API: its lease and the revision that it last committed.
     Source = "Source", "sources";
-    /// Whom an appliance speaks BGP with, and what it announces.
+    /// BGP neighbors of the selected appliances, and what is advertised to them.
     BgpPeeringPolicy = "BgpPeeringPolicy", "bgp-peering-policies";
-    /// An Azure Private Link Service in front of an internal load balancer, and its endpoint.
+    /// Azure Private Link Service in front of an internal load balancer, and its endpoint.
     PrivateLinkService = "PrivateLinkService", "private-link-services";
 }
 
 impl Kind {
-    /// Whether objects of this kind say what is wanted, and are written by people and machines.
+    /// Returns whether objects of this kind are desired state, written by operators and
+    /// controllers.
     pub fn is_wanted(self) -> bool {
         self.read_only().is_none()
     }
 
-    /// Why objects of this kind are written neither over the API nor in files, and what to do
-    /// instead; none for a kind that is.
+    /// Returns why objects of this kind cannot be written over the API or in files, and what to do
+    /// instead; `None` if they can.
     pub fn read_only(self) -> Option<&'static str> {
         match self {
             Kind::Source => Some(
@@ -82,15 +83,16 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Which object. Sources may each say something under one name: precedence decides who is heard.
+/// Key of an object. Several sources may each have an object of one name; precedence decides which
+/// one is used.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Key {
-    /// Its kind.
+    /// Kind of the object.
     pub kind: Kind,
-    /// Its name, unique in a kind of one source.
+    /// Name, unique within kind and source.
     pub name: Name,
-    /// Who said it.
+    /// Source of the object.
     pub source: Source,
 }
 

@@ -1,11 +1,11 @@
-//! Specs as builds before the one shape of services wrote them into the store: keys in sections
-//! that lie flat beside the others now. Only kept objects are read so.
+//! Conversion of specs stored by earlier builds, whose keys were nested in sections that are flat
+//! now. Only stored objects are converted.
 
 use serde_json::{Map, Value};
 
 use super::kind::Kind;
 
-/// Brings a kept spec to the keys of now.
+/// Converts a stored spec to the current keys.
 pub(super) fn flatten(kind: Kind, spec: &mut Value) {
     let Some(spec) = spec.as_object_mut() else { return };
     match kind {
@@ -35,12 +35,12 @@ pub(super) fn flatten(kind: Kind, spec: &mut Value) {
     }
 }
 
-/// A port or VNI of 0 stood for a tunnel that has none.
+/// Earlier builds stored a port or VNI of 0 for a tunnel that has none.
 fn is_zero(key: &str, value: &Value) -> bool {
     matches!(key, "tunnel_port" | "vni") && *value == 0
 }
 
-/// Puts the keys of a section beside the others, some by another name.
+/// Moves the keys of a section into the spec, renaming some.
 fn insert(
     spec: &mut Map<String, Value>,
     section: &Value,
@@ -104,7 +104,7 @@ mod tests {
             let read: Object = serde_json::from_value(kept.clone()).unwrap();
             assert_eq!(read, serde_json::from_value(now.clone()).unwrap());
             assert_eq!(read, Object::from_json(&now).unwrap());
-            // From outside it is refused.
+            // The API rejects the old format.
             assert!(Object::from_json(&kept).is_err(), "{kept}");
         }
     }

@@ -1,4 +1,4 @@
-//! All objects as one immutable snapshot, changes of it, and what has changed since a revision.
+//! Immutable snapshot of all objects, its changes, and the history of changes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,68 +8,69 @@ use super::{Change, Condition, Key, Kind, Life, Object, Refusal, Status, Why};
 use crate::name::{Name, Source};
 use crate::sorted::Sorted;
 
-/// Objects by kind, name and source. Cheap to copy; a copy is a snapshot.
+/// Objects by kind, name and source. Cheap to clone; a clone is a snapshot.
 #[derive(Clone, Debug, Default)]
 pub struct Objects {
     revision: u64,
     all: Sorted<Key, Arc<Object>>,
 }
 
-/// What one change made of one object.
+/// Effect of one change on one object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// Of the change; each has its own.
+    /// Revision of the change; each change has its own.
     pub revision: u64,
-    /// As it was before; none when it is new.
+    /// Object before the change; `None` if it was created.
     pub before: Option<Arc<Object>>,
-    /// As it is; none when it is gone.
+    /// Object after the change; `None` if it was removed.
     pub after: Option<Arc<Object>>,
 }
 
 impl Event {
-    /// The object as it is, or as it was last.
+    /// Returns the object after the change, or before it if it was removed.
     pub fn object(&self) -> Option<&Arc<Object>> {
         self.after.as_ref().or(self.before.as_ref())
     }
 }
 
 impl Objects {
-    /// Counts changes.
+    /// Returns the revision; each change increments it.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// That object.
+    /// Returns the object of a key.
     pub fn get(&self, key: &Key) -> Option<&Arc<Object>> {
         self.all.get(key)
     }
 
-    /// All objects, by kind, name and source.
+    /// Returns all objects, sorted by kind, name and source.
     pub fn all(&self) -> impl Iterator<Item = &Arc<Object>> {
         self.all.iter().map(|(_, object)| object)
     }
 
-    /// All of a kind, by name and source.
+    /// Returns all objects of a kind, sorted by name and source.
     pub fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Arc<Object>> {
         let from = self.all.from(|key| key.kind < kind);
         from.map(|(_, object)| object).take_while(move |object| object.kind() == kind)
     }
 
-    /// All of a kind behind a key, by name and source; all of them for none.
+    /// Returns the objects of a kind after a key, sorted by name and source; all of them for
+    /// `None`.
     pub fn after(&self, kind: Kind, after: Option<&Key>) -> impl Iterator<Item = &Arc<Object>> {
         let before = |key: &Key| key.kind < kind || after.is_some_and(|after| key <= after);
         let from = self.all.from(before);
         from.map(|(_, object)| object).take_while(move |object| object.kind() == kind)
     }
 
-    /// What the sources say under one name, by source.
+    /// Returns the objects of all sources with a name, sorted by source.
     pub fn named(&self, kind: Kind, name: &Name) -> impl Iterator<Item = &Arc<Object>> {
         let from = self.all.from(|key| (key.kind, &key.name) < (kind, name));
         let same = move |object: &&Arc<Object>| object.kind() == kind && object.name == *name;
         from.map(|(_, object)| object).take_while(same)
     }
 
-    /// Everything, as if it had just come.
+    /// Returns an event for each object, as if it had just been created.
     pub fn as_events(&self) -> Vec<Event> {
         let event = |object: &Arc<Object>| Event {
             revision: object.revision,
@@ -79,8 +80,8 @@ impl Objects {
         self.all().map(event).collect()
     }
 
-    /// What led here from an earlier snapshot, an event an object: for whoever is so far behind
-    /// that a [`History`] has forgotten it.
+    /// Returns the events from an earlier snapshot to this one, at most one for each object, for
+    /// readers so far behind that a [`History`] has forgotten their revision.
     pub fn events_since(&self, before: &Objects) -> Vec<Event> {
         let mut events = Vec::new();
         for (key, old) in before.all.iter() {
@@ -99,8 +100,8 @@ impl Objects {
         events
     }
 
-    /// Makes a change; what is so already changes nothing and has no event. After a refusal
-    /// nothing is changed.
+    /// Applies a change and returns its event; `None` if nothing changes. After an error nothing is
+    /// changed.
     pub fn apply(&mut self, change: &Change, now: SystemTime) -> Result<Option<Event>, Refusal> {
         match change {
             Change::Put { object, expected } => self.put(object, *expected),
@@ -113,26 +114,26 @@ impl Objects {
         }
     }
 
-    /// Takes over what an earlier process wrote, at its revision.
+    /// Restores an object that an earlier process wrote, with its revision.
     pub(crate) fn restore(&mut self, object: Arc<Object>) {
         self.restore_revision(object.revision);
         self.all.insert(object.key(), object);
     }
 
-    /// The same for what went.
+    /// Restores the deletion of an object.
     pub(crate) fn restore_gone(&mut self, key: &Key, revision: u64) {
         self.restore_revision(revision);
         self.all.remove(key);
     }
 
-    /// The revision of what went long ago counts as well: none is given twice.
+    /// Restores the revision, so that none is assigned twice, even those of removed objects.
     pub(crate) fn restore_revision(&mut self, revision: u64) {
         self.revision = self.revision.max(revision);
     }
 
-    /// The changes that lead from what a source has said to exactly `wanted`, deletions first, so
-    /// that what they free is free for what follows. What is read-only is never deleted: the
-    /// source's own object, and the appliance.
+    /// Returns the changes from the current objects of a source to exactly `wanted`, deletions
+    /// first, so that what they release is free for the following changes. Objects of read-only
+    /// kinds are never deleted: the source's own object, and the appliance.
     pub fn towards(&self, source: &Source, wanted: Vec<Object>) -> Vec<Change> {
         let named: std::collections::HashSet<Key> = wanted.iter().map(Object::key).collect();
         let old = self.all.iter().filter(|(key, _)| key.source == *source);
@@ -270,7 +271,7 @@ impl Objects {
     }
 }
 
-/// Refuses where somebody else has written since.
+/// Rejects a change if the object's revision is not the expected one.
 fn seen(key: &Key, revision: u64, expected: Option<u64>) -> Result<(), Refusal> {
     match expected {
         Some(expected) if expected != revision => {
@@ -286,30 +287,30 @@ fn seen(key: &Key, revision: u64, expected: Option<u64>) -> Result<(), Refusal> 
     }
 }
 
-/// The newest events, as many as fit.
+/// Newest events, up to a maximum number.
 #[derive(Debug)]
 pub struct History {
     events: VecDeque<Event>,
     most: usize,
-    /// Events up to this revision are forgotten.
+    /// Revision up to which events are forgotten.
     forgotten: u64,
 }
 
-/// Events since a revision are forgotten: all objects have to be read anew.
+/// Error: the events since a revision are forgotten, and all objects have to be read again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("what changed up to revision {forgotten} is forgotten: read all objects anew")]
 pub struct TooOld {
-    /// The last revision of which nothing is known.
+    /// Last revision whose events are forgotten.
     pub forgotten: u64,
 }
 
 impl History {
-    /// Begins after a revision; keeps `most` events.
+    /// Creates a history that begins after a revision and keeps at most `most` events.
     pub fn new(revision: u64, most: usize) -> History {
         History { events: VecDeque::new(), most, forgotten: revision }
     }
 
-    /// Notes what happened, in order.
+    /// Appends events, in order.
     pub fn note(&mut self, events: impl IntoIterator<Item = Event>) {
         for event in events {
             self.events.push_back(event);
@@ -321,7 +322,7 @@ impl History {
         }
     }
 
-    /// What happened after a revision, oldest first.
+    /// Returns the events after a revision, oldest first.
     pub fn since(&self, revision: u64) -> Result<impl Iterator<Item = &Event>, TooOld> {
         if revision < self.forgotten {
             return Err(TooOld { forgotten: self.forgotten });

@@ -1,4 +1,4 @@
-//! Private links: what they want is described in the crate `config`.
+//! Validation of private links; their spec is defined in the crate `config`.
 
 use config::private_link::Spec;
 

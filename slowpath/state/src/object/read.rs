@@ -1,4 +1,4 @@
-//! Values out of JSON, and what is wrong with them.
+//! Reads values from JSON, with the path of the first error.
 
 use config::Wrong;
 use schemars::{JsonSchema, schema_for};
@@ -8,18 +8,18 @@ use serde_path_to_error::{Path, Segment};
 
 use super::refusal::Refusal;
 
-/// A value out of JSON, or what is wrong with it and where below `at`.
+/// Reads a value from JSON. `at` is the path of the value, for errors.
 ///
 /// # Errors
-/// The first field that is wrong, by its path.
+/// The first invalid field, with its path.
 pub fn read<T: DeserializeOwned>(json: &Value, at: &str) -> Result<T, Refusal> {
     read_with(json, at, |_| String::new())
 }
 
-/// Reads a value as [`read`] does; an unknown key is refused with the keys of the schema.
+/// Reads a value as [`read`] does; the error for an unknown key lists the keys of the schema.
 ///
 /// # Errors
-/// As of [`read`].
+/// As for [`read`].
 pub fn read_described<T>(json: &Value, at: &str) -> Result<T, Refusal>
 where
     T: DeserializeOwned + JsonSchema,
@@ -35,7 +35,7 @@ fn read_with<T: DeserializeOwned>(
     serde_path_to_error::deserialize(json).map_err(|error| {
         let path = error.path().clone();
         let mut fault = Wrong::from_serde(error);
-        // For a type with flattened parts, serde names neither the place nor the known keys.
+        // For types with flattened fields, serde reports neither the path nor the known keys.
         let unknown = fault.wrong.strip_prefix("unknown field `");
         let unknown = unknown.and_then(|key| key.strip_suffix('`')).map(str::to_owned);
         if let Some(key) = unknown.filter(|_| fault.allowed.is_empty()) {
@@ -49,7 +49,7 @@ fn read_with<T: DeserializeOwned>(
     })
 }
 
-/// The path of a field below another; either may be empty.
+/// Joins the paths of a field and the value that contains it; either may be empty.
 fn below(at: &str, field: &str) -> String {
     match (at, field) {
         (at, "") => at.to_owned(),
@@ -58,7 +58,7 @@ fn below(at: &str, field: &str) -> String {
     }
 }
 
-/// The keys at a path below a schema's root.
+/// Returns the keys at a path in a schema.
 fn keys(root: &Value, path: &Path) -> String {
     let resolve = |schema: &'_ Value| match schema["$ref"].as_str() {
         Some(name) => root.pointer(name.trim_start_matches('#')).cloned().unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! Why a change is refused.
+//! Errors that reject a change of an object.
 
 use std::fmt;
 
@@ -6,45 +6,45 @@ use config::Wrong;
 
 use super::kind::Key;
 
-/// What sort of reason there is, for those who answer machines.
+/// Class of an error, from which the API derives its response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Why {
-    /// What is asked can never be as it is.
+    /// The change is invalid and can never be made as it is.
     #[default]
     Wrong,
     /// There is no such object.
     Absent,
-    /// Another revision is there than the writer has seen.
+    /// The object has another revision than expected.
     Changed,
-    /// The object is being deleted.
+    /// The object is in deletion.
     Leaving,
-    /// The store doesn't take changes: its disk is full, say. It may do so later.
+    /// The store's disk rejects writes, for example because it is full. A retry may succeed.
     Disk,
     /// The store is damaged and takes no changes until an operator has repaired it.
     Damaged,
-    /// It removes too much, and nobody has confirmed it.
+    /// The change removes too much without a confirmation.
     Held,
-    /// The store's disk has not answered in time: the change may still be made.
+    /// The store's disk has not responded in time: the change may still be made.
     Unanswered,
 }
 
-/// Why a change isn't made.
+/// Error that rejects a change.
 #[derive(Clone, PartialEq, Eq, Debug, Default, thiserror::Error)]
 pub struct Refusal {
-    /// The object, where it is known.
+    /// Key of the object, if known.
     pub object: Option<Key>,
     /// Path of the field, `spec.frontends[0].port`; empty for the whole object.
     pub field: String,
-    /// What is wrong.
+    /// Description of the error.
     pub wrong: String,
-    /// What is allowed, or what to do.
+    /// Allowed values, or a remedy.
     pub allowed: String,
-    /// What sort of reason that is.
+    /// Class of the error.
     pub why: Why,
 }
 
 impl Refusal {
-    /// Of a field.
+    /// Creates an error about a field, of class [`Why::Wrong`].
     pub fn new(
         field: impl Into<String>,
         wrong: impl Into<String>,
@@ -54,13 +54,13 @@ impl Refusal {
         Refusal { object: None, field, wrong, allowed, why: Why::Wrong }
     }
 
-    /// The same for another sort of reason.
+    /// Returns the error with another class.
     #[must_use]
     pub fn because(self, why: Why) -> Refusal {
         Refusal { why, ..self }
     }
 
-    /// The same, of this object.
+    /// Returns the error with the key of its object.
     pub fn of(self, key: &Key) -> Refusal {
         Refusal { object: Some(key.clone()), ..self }
     }

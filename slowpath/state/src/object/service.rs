@@ -1,4 +1,4 @@
-//! What is checked of a service beside its shape.
+//! Validation of services.
 
 use config::services::ServiceSpec;
 

@@ -1,4 +1,4 @@
-//! What a source that speaks over the API says of itself.
+//! Spec of the object of a source that uses the API.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,20 +6,21 @@ use serde::{Deserialize, Serialize};
 use super::described::Described;
 use super::refusal::Refusal;
 
-/// The longest lease: a day, in seconds.
+/// Maximum lease, in seconds: one day.
 pub const LEASE_MAX_S: u32 = 86_400;
-/// Characters of the longest revision.
+/// Maximum length of a revision, in characters.
 pub const REVISION_MAX: usize = 256;
 
-/// A source's own object, of its own name, said by itself. [`crate::sources`] writes it, and tells
-/// in its status whether the source is heard.
+/// A source's own object, named after the source. The source's requests write it; its status shows
+/// whether the source's lease is valid.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SourceSpec {
-    /// Seconds for which what it says holds after it was last heard; 0 for ever.
+    /// Seconds for which the source's list is valid after its last request, 0 to 86400; 0 for no
+    /// limit.
     #[schemars(range(min = 0, max = 86400))]
     pub lease_s: u32,
-    /// Its own revision of all that it said last, in its own words.
+    /// Revision that the source committed last, in a format of its own.
     pub revision: Box<str>,
 }
 

@@ -1,4 +1,4 @@
-//! Objects: written, read, changed and refused; as snapshots, and as what has happened.
+//! Tests of objects: encoding, changes, errors, snapshots and history.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -18,7 +18,7 @@ fn object(name: &str, port: u16) -> Object {
     Object::from_json(&service(name, port)).unwrap()
 }
 
-/// A private link with every field that there is.
+/// Returns a private link that contains every key.
 fn private_link() -> serde_json::Value {
     let id = |rest: &str| {
         format!(
@@ -55,7 +55,8 @@ fn refused(json: &serde_json::Value) -> String {
     Object::from_json(json).unwrap_err().to_string()
 }
 
-/// Kubernetes' spellings, which objects were written with before the services file's were theirs.
+/// Spellings of Kubernetes, in which objects were written before they used those of the services
+/// file.
 #[test]
 fn policies_are_read_by_the_names_of_kubernetes_too() {
     let of = |external: &str, distribution: &str| {
@@ -135,7 +136,7 @@ fn every_field_of_every_kind_survives_being_written_and_read() {
         assert_eq!(serde_json::to_value(&object).unwrap(), written);
         let text = serde_json::to_string(&object).unwrap();
         assert_eq!(serde_json::from_str::<Object>(&text).unwrap(), object);
-        // Each key that there is, and no other, is in the schema.
+        // The schema contains exactly the keys of the example.
         let schema = schema(object.kind(), &mut Default::default());
         for at in ["", "/spec"] {
             let keys = written.pointer(at).unwrap().as_object().unwrap().keys();

@@ -1,6 +1,6 @@
-//! How times are written in objects.
+//! Text format of times in objects.
 
-/// Times for serde: RFC 3339 in UTC, to the nanosecond.
+/// Serde functions for times: RFC 3339 in UTC, with nanoseconds.
 pub(super) mod time {
     use std::time::SystemTime;
 
@@ -20,7 +20,7 @@ pub(super) mod time {
     }
 }
 
-/// Times that may be absent.
+/// Serde functions for times that may be absent.
 pub(super) mod optional_time {
     use std::time::SystemTime;
 

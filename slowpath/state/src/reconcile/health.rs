@@ -1,4 +1,4 @@
-//! How the reconciler tells people that all is well, or what isn't.
+//! Health of the reconciler, and progress of single frontends.
 
 use std::fmt;
 
@@ -8,18 +8,18 @@ use crate::frontend::Progress;
 use crate::plane::Refusal;
 use crate::tables::Tables;
 
-/// How it goes.
+/// Health of the reconciler.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Health {
-    /// Frontends in the tables.
+    /// Number of frontends in the tables.
     pub objects: usize,
-    /// Frontends that the plane refuses, to have or to lose.
+    /// Number of frontends whose update or deletion the plane rejects.
     pub errors: usize,
-    /// What is wrong beside them, or first with them.
+    /// Most important error; `None` if there is none.
     pub reason: Option<String>,
 }
 
-/// `OK, 12 objects`, or what is wrong.
+/// `OK, 12 objects`, or a description of the error.
 impl fmt::Display for Health {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.reason {
@@ -32,7 +32,7 @@ impl fmt::Display for Health {
 }
 
 impl Reconciler {
-    /// How it goes.
+    /// Returns the health of the reconciler.
     pub fn health(&self, tables: &Tables) -> Health {
         let jobs = || self.jobs.errors().min().map(|(address, why)| format!("{address}: {why}"));
         let prune = || self.prune.error.as_ref().map(|why| format!("pruning: {why}"));
@@ -44,8 +44,8 @@ impl Reconciler {
         }
     }
 
-    /// How far what was last heard of an address has come, whether it is to be there or to be gone:
-    /// for those that are gone no row tells it.
+    /// Returns the progress of the last observed change of an address, an update or a deletion.
+    /// Deleted frontends have no row with a status.
     pub fn progress(&self, address: &Address) -> Progress {
         if let Some(refused) = self.jobs.refused(address) {
             return refused.map_or(Progress::Pending, |why| Progress::Error(why.into()));
@@ -57,8 +57,8 @@ impl Reconciler {
         }
     }
 
-    /// Frontends that the plane refuses, with its words: also those that are to be deleted, which
-    /// have no row to show it.
+    /// Returns the addresses whose update or deletion the plane rejects, with its messages. Deleted
+    /// frontends have no row that could show the error.
     pub fn errors(&self) -> impl Iterator<Item = (&Address, &str)> {
         self.jobs.errors()
     }

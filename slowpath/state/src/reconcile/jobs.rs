@@ -1,5 +1,5 @@
-//! Addresses that are to be told, each once: those with news in the order of revisions, and those
-//! that were refused when their time has come.
+//! Queue of addresses to write, each once: changed ones in the order of revisions, and rejected
+//! ones when their retry is due.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, VecDeque};
@@ -12,30 +12,30 @@ use crate::address::Address;
 #[derive(Debug, Default)]
 pub(super) struct Jobs {
     jobs: HashMap<Address, Job>,
-    /// Those with news.
+    /// Addresses with changes.
     queue: VecDeque<Address>,
-    /// Those that were refused, by when they are due.
+    /// Rejected addresses, by the time of their retry.
     refused: BTreeSet<(Instant, Address)>,
 }
 
 #[derive(Debug)]
 struct Job {
-    /// The oldest revision that asked for it.
+    /// Oldest revision that queued the address.
     revision: u64,
-    /// None while it is in the queue.
+    /// `None` while the address is in `queue`.
     refused: Option<Refused>,
 }
 
 #[derive(Debug)]
 struct Refused {
     again: Instant,
-    /// How often one after the other.
+    /// Number of consecutive failures.
     failures: u32,
     why: Box<str>,
 }
 
 impl Jobs {
-    /// There is news of an address. If it was refused, that was another row.
+    /// Queues an address that changed. An earlier rejection concerned another row and is dropped.
     pub fn add(&mut self, address: Address, revision: u64) {
         match self.jobs.entry(address) {
             Entry::Vacant(vacant) => {
@@ -51,8 +51,8 @@ impl Jobs {
         }
     }
 
-    /// The next that is due, with the oldest revision that asks for it. It is told at once, and
-    /// then `done` or `failed`.
+    /// Returns the next due address, with the oldest revision that queued it. The caller writes it
+    /// at once and then calls `done` or `failed`.
     pub fn next(&mut self, now: Instant) -> Option<(Address, u64)> {
         let due = self.refused.first().filter(|(again, _)| *again <= now).map(|first| first.1);
         let address = match due {
@@ -69,7 +69,7 @@ impl Jobs {
         self.jobs.remove(address);
     }
 
-    /// It was refused, and is to be told again at a time.
+    /// Records a rejection, and the time of the retry.
     pub fn failed(&mut self, address: Address, revision: u64, again: Instant, why: &str) {
         let job = self.jobs.entry(address).or_insert(Job { revision, refused: None });
         let failures = job.refused.as_ref().map_or(0, |refused| refused.failures) + 1;
@@ -77,7 +77,7 @@ impl Jobs {
         self.refused.insert((again, address));
     }
 
-    /// How often it was refused since there was news of it.
+    /// Returns the number of rejections since the address last changed.
     pub fn failures(&self, address: &Address) -> u32 {
         self.jobs.get(address).and_then(|job| job.refused.as_ref()).map_or(0, |r| r.failures)
     }
@@ -86,7 +86,7 @@ impl Jobs {
         self.jobs.contains_key(address)
     }
 
-    /// Of an address that isn't done: why it was refused, if it was.
+    /// Returns, for an address that is not done, the message of its rejection, if it was rejected.
     pub fn refused(&self, address: &Address) -> Option<Option<&str>> {
         let job = self.jobs.get(address)?;
         Some(job.refused.as_ref().map(|refused| &*refused.why))
@@ -96,12 +96,12 @@ impl Jobs {
         !self.queue.is_empty() || self.refused.first().is_some_and(|(again, _)| *again <= now)
     }
 
-    /// The oldest revision that isn't told.
+    /// Returns the oldest revision that is not written.
     pub fn oldest(&self) -> Option<u64> {
         self.jobs.values().map(|job| job.revision).min()
     }
 
-    /// Those that were refused, and why.
+    /// Returns the rejected addresses with their messages.
     pub fn errors(&self) -> impl Iterator<Item = (&Address, &str)> {
         self.jobs.iter().filter_map(|(address, job)| {
             job.refused.as_ref().map(|refused| (address, &*refused.why))

@@ -1,4 +1,4 @@
-//! When the plane is pruned, and how much of it at once.
+//! Decides when the plane is pruned, and how much of it at once.
 
 use std::time::Instant;
 
@@ -7,21 +7,21 @@ use super::{Now, Reconciler, Settings, Telling};
 use crate::address::Address;
 
 impl Reconciler {
-    /// Prunes with the next step, if sources have said all that they know.
+    /// Makes the next step prune, provided that sources have completed their initial lists.
     pub fn prune_now(&mut self, now: Now) {
         if self.prune.due.is_some() {
             self.prune.due = Some(now.steady);
         }
     }
 
-    /// Whether the plane is to be pruned: it is time, or news were missed, and only their being
-    /// there no more tells what was deleted.
+    /// Returns whether the plane is to be pruned: it is due, or changes were not observed, so that
+    /// deleted frontends can only be found by what remains in the plane.
     pub(super) fn must_prune(&self, now: Instant) -> bool {
         let missed = self.gap.is_some() && self.pass.is_none() && self.prune.failures == 0;
         self.prune.due.is_some_and(|due| due <= now || missed)
     }
 
-    /// Prunes a part if it is to be. Tells whether that was the last.
+    /// Prunes a part if pruning is due. Returns whether that was the last part.
     pub(super) fn prune(&mut self, batch: &mut Telling<'_>) -> bool {
         let (now, tables) = (batch.now.steady, batch.tables);
         if !tables.initialized() || !self.must_prune(now) {
@@ -49,7 +49,8 @@ impl Reconciler {
         }
     }
 
-    /// Where nobody checks any more, nobody would ever take back what an earlier process found.
+    /// Ends the quarantine inherited from an earlier process. Without a health check, nothing else
+    /// would end it.
     fn let_quarantine_go(&mut self, now: Instant) {
         if self.started.is_some_and(|started| now >= started + self.settings.prune)
             && !self.quarantined.is_empty()

@@ -1,19 +1,19 @@
-//! When the plane is pruned next, and how long a retry waits.
+//! Time of the next prune, and delay of a retry.
 
 use std::time::{Duration, Instant};
 
 use crate::plane::Refusal;
 
-/// When the plane is pruned next.
+/// State of pruning.
 #[derive(Debug, Default)]
 pub(super) struct Prune {
-    /// None until sources have said all that they know.
+    /// Time of the next prune; `None` until sources have completed their initial lists.
     pub due: Option<Instant>,
     pub failures: u32,
     pub error: Option<Refusal>,
 }
 
-/// The wait after so many failures before this one.
+/// Returns the delay before the next attempt, after this number of earlier failures.
 pub(super) fn delay(min: Duration, max: Duration, failures: u32) -> Duration {
     min.saturating_mul(2_u32.saturating_pow(failures)).min(max)
 }

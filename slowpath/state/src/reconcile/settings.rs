@@ -1,25 +1,25 @@
-//! How long the reconciler waits for what, and what time it is.
+//! Timing of the reconciler, and the time passed to it.
 
 use std::time::{Duration, Instant, SystemTime};
 
-/// How the reconciler takes its time.
+/// Limits and intervals of the reconciler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// How many frontends are told in one step, so that many don't hold up those who wait for the
+    /// Maximum number of frontends written in one step, so that a large change does not block the
     /// caller's loop; at least 1.
     pub at_once: usize,
-    /// How many are pruned in one step; at least 1.
+    /// Maximum number of entries pruned in one step; at least 1.
     pub prune_at_once: usize,
-    /// After a first refusal a frontend is told again after so long; twice as long after each more.
+    /// Delay before the retry of a rejected frontend; doubles with each further rejection.
     pub retry_min: Duration,
-    /// At most so long.
+    /// Maximum delay before a retry.
     pub retry_max: Duration,
-    /// How often everything is told again.
+    /// Interval between full passes.
     pub pass: Duration,
-    /// How often the plane is pruned.
+    /// Interval between prunes.
     pub prune: Duration,
-    /// After so long the plane is told what is known, even if sources haven't said all that they
-    /// know: what they wait for may be behind the plane itself.
+    /// Time after which the plane is written even if sources have not completed their initial
+    /// lists: what they wait for may be reachable only through the plane itself.
     pub patience: Duration,
 }
 
@@ -37,11 +37,11 @@ impl Default for Settings {
     }
 }
 
-/// The time, by two clocks.
+/// Current time by two clocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Now {
-    /// That never jumps: what is due.
+    /// Monotonic clock, for intervals and deadlines.
     pub steady: Instant,
-    /// That people read: since when.
+    /// Wall clock, for timestamps.
     pub wall: SystemTime,
 }

@@ -1,20 +1,20 @@
-//! Services of which something is ignored, and how their objects show it.
+//! Condition of services that are converted only in part.
 
 use std::time::SystemTime;
 
 use crate::kubernetes::IGNORED;
 use crate::object::{Change, Condition, Event, Object, Spec, Truth};
 
-/// The type of the condition that is false while something of a service is ignored.
+/// Type of the condition that is false while a part of a service is ignored.
 pub const COMPLETE: &str = "Complete";
 
-/// The conditions of changed services of which something is ignored, or was.
+/// Returns the changes of the condition for changed services of which a part is, or was, ignored.
 pub fn completeness(events: &[Event], now: SystemTime) -> Vec<Change> {
     let after = events.iter().filter_map(|event| event.after.as_deref());
     after.filter_map(|object| of(object, now)).collect()
 }
 
-/// The change that notes the condition on a service; none where its status has it.
+/// Returns the change of the condition of one service; `None` if its status is up to date.
 fn of(object: &Object, now: SystemTime) -> Option<Change> {
     let Spec::Service(spec) = &object.spec else { return None };
     let ignored = spec.properties.as_ref().and_then(|all| all.get(IGNORED));
@@ -62,7 +62,7 @@ mod tests {
         object.with_life(Life { status: Some(status), ..Life::default() })
     }
 
-    /// What is noted on it, at a later time than before.
+    /// Returns the condition written for the object, at a later time than before.
     fn noted(object: Object) -> Option<Condition> {
         let event = Event { revision: 1, before: None, after: Some(Arc::new(object)) };
         let changes = completeness(&[event], UNIX_EPOCH + Duration::from_secs(9));

@@ -1,4 +1,4 @@
-//! Lists of backends by the service that they are for.
+//! Lists of backends, indexed by service.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use smallvec::SmallVec;
 use crate::name::Name;
 use crate::object::{BackendsSpec, Object, Spec};
 
-/// Lists of backends, found by their service's name. An entry is a pointer to the object, which has
-/// the name: there is one for each service, or more.
+/// Lists of backends by the name of their service. An entry is a pointer to the object, which
+/// contains the name: there are one or more lists for each service.
 #[derive(Debug, Default)]
 pub(super) struct Lists {
     lists: HashTable<Arc<Object>>,
@@ -19,7 +19,7 @@ pub(super) struct Lists {
 }
 
 impl Lists {
-    /// Those of a service, by their names.
+    /// Returns the lists of a service, sorted by name.
     pub fn of(&self, service: &Name) -> SmallVec<[&Arc<Object>; 1]> {
         let all = self.lists.iter_hash(self.hasher.hash_one(service));
         let mut of: SmallVec<[_; 1]> = all.filter(|list| is_of(list, service)).collect();
@@ -27,20 +27,19 @@ impl Lists {
         of
     }
 
-    /// All of them, in no order.
+    /// Returns all lists, unsorted.
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<Object>, &BackendsSpec)> {
         self.lists.iter().filter_map(backends_of)
     }
 
-    /// Adds a list, in the place of one of its name and source that is there: whoever has heard
-    /// all may hear it again.
+    /// Adds a list, or replaces the one of the same name and source: events may be repeated.
     pub fn insert(&mut self, list: Arc<Object>) {
         self.remove(&list);
         let hash = |list: &Arc<Object>| hash(&self.hasher, list);
         self.lists.insert_unique(hash(&list), list, hash);
     }
 
-    /// Takes the list of this object's name and source out.
+    /// Removes the list of this object's name and source.
     pub fn remove(&mut self, list: &Arc<Object>) {
         let same = |other: &Arc<Object>| other.name == list.name && other.source == list.source;
         if let Ok(found) = self.lists.find_entry(hash(&self.hasher, list), same) {
@@ -49,7 +48,7 @@ impl Lists {
         }
     }
 
-    /// As [`crate::room::give_back`].
+    /// Shrinks the table, as [`crate::room::give_back`] does.
     fn give_back(&mut self) {
         if crate::room::is_wide(self.lists.len(), self.lists.capacity()) {
             let hash = |list: &Arc<Object>| hash(&self.hasher, list);
@@ -66,7 +65,7 @@ fn is_of(list: &Arc<Object>, service: &Name) -> bool {
     backends_of(list).is_some_and(|(_, spec)| spec.service == *service)
 }
 
-/// The list that an object is, if it is one.
+/// Returns the object and its spec if it is a list of backends.
 pub(super) fn backends_of(object: &Arc<Object>) -> Option<(&Arc<Object>, &BackendsSpec)> {
     match &object.spec {
         Spec::Backends(spec) => Some((object, spec)),

@@ -1,4 +1,4 @@
-//! Rows out of objects: pure functions.
+//! Conversion of objects to rows.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::name::{Name, Source};
 use crate::object::{BackendSpec, Checked, FrontendSpec, Object, ServiceSpec};
 use crate::service::Service;
 
-/// None named is all.
+/// Merges the port names of two entries of one endpoint; an empty list stands for all ports.
 pub(super) fn merge_names(first: &mut Instance, later: SmallVec<[Arc<str>; 1]>) {
     if first.port_names.is_empty() || later.is_empty() {
         first.port_names.clear();
@@ -25,8 +25,9 @@ pub(super) fn merge_names(first: &mut Instance, later: SmallVec<[Arc<str>; 1]>) 
     }
 }
 
-/// The frontends, with those for packets from within where the policies differ: cluster addresses
-/// follow the internal policy alone, and host ports none.
+/// Returns the frontends of a service. If its policies for packets from outside and from within the
+/// cluster differ, these include frontends for packets from within, except for cluster addresses,
+/// which follow the internal policy only, and host ports, which follow none.
 pub(super) fn frontends(spec: &ServiceSpec) -> Vec<FrontendSpec> {
     let mut all = spec.frontends.clone();
     if spec.has_two_reaches() {
@@ -42,8 +43,9 @@ pub(super) fn frontends(spec: &ServiceSpec) -> Vec<FrontendSpec> {
     all
 }
 
-/// The first frontend at a port of the appliance itself, and what has that port. Packets from
-/// within the cluster and those of one gateway endpoint are never the appliance's own.
+/// Returns the first frontend on a port of the appliance itself, and the user of that port. Packets
+/// from within the cluster and those of a single gateway endpoint never reach the appliance's own
+/// ports.
 pub(super) fn reserved_of<'a>(
     reserved: &'a Reserved,
     spec: &'a ServiceSpec,
@@ -66,7 +68,7 @@ pub(super) fn row(object: &Object, spec: Checked<ServiceSpec>) -> Service {
     }
 }
 
-/// Of a source that is `silent`, nothing gets new flows.
+/// Creates the row of a backend. If its source is `silent` (quarantined), it gets no new flows.
 pub(super) fn instance(
     member: &BackendSpec,
     service: &Name,

@@ -1,4 +1,4 @@
-//! Objects of several sources, as the tables that are made of them.
+//! Tests of the tables that objects of several sources lead to.
 
 use std::time::UNIX_EPOCH;
 
@@ -12,7 +12,7 @@ use crate::service::Service;
 use crate::tables::Tables;
 use crate::writer::Writer;
 
-/// Objects, the reflector and the tables below it.
+/// Objects, their reflector, and the tables that it writes.
 struct House {
     objects: Objects,
     reflector: Reflector,
@@ -26,7 +26,7 @@ impl House {
         House { objects: Objects::default(), reflector, writer: Writer::new() }
     }
 
-    /// Makes changes in one step; tells the verdicts as `name of source: reason`.
+    /// Applies changes in one step and returns the verdicts as `name of source: reason`.
     fn change(&mut self, changes: &[Change]) -> Vec<String> {
         let mut events = Vec::new();
         for change in changes {
@@ -102,7 +102,7 @@ fn gone(object: &Object) -> Change {
 fn what_is_said_is_in_the_tables_and_what_is_not_said_any_more_is_not() {
     let mut house = House::new();
     let slice = |hosts: &[(u8, &str, State)]| backends("file", "w-1", "w", hosts);
-    // Backends may come before their service.
+    // Backends may exist before their service.
     house.put(slice(&[(1, "http", State::Active)]));
     assert_eq!(house.dump(), ["w - [] [10.0.0.1:80/TCP=active/http/file]"]);
     house.put(service("file", "w", &[1, 2]));
@@ -142,7 +142,7 @@ fn a_node_port_out_of_range_is_its_objects_refusal() {
     assert_eq!(house.dump(), ["w api [0.0.0.0:30010/TCP] []"]);
 }
 
-/// What the appliance `config` has itself.
+/// Returns the ports that an appliance with this configuration uses itself.
 fn reserved(punt: &str) -> Reserved {
     let text =
         format!("[ingress]\ndevice = \"net_null0\"\naddress = \"10.0.1.10/24\"\n[punt]\n{punt}\n");
@@ -167,7 +167,7 @@ fn a_port_of_the_appliance_itself_is_refused_whichever_source_wants_it() {
     let Some(Verdict::Refused(error)) = house.reflector.told.values().next() else { panic!() };
     let told = error.to_string();
     assert!(told.contains("service `api`") && told.contains("`health.listen`"), "{told}");
-    // Packets of an endpoint, and from within the cluster, are no probes.
+    // Packets of one gateway endpoint, and from within the cluster, are not health probes.
     let mut scoped = probed.clone();
     scoped["scope"] = json!("0x1f");
     assert_eq!(house.put(service("api", scoped)), ["api of api: Accepted"]);
@@ -216,7 +216,7 @@ fn lists_of_one_source_are_added_and_sources_overlie_each_other() {
         ["w - [] [10.0.0.1:80/TCP=active/b+a/kubernetes 10.0.0.2:80/TCP=active/c/file \
           10.0.0.2:80/TCP=active/a/kubernetes]"]
     );
-    // A list that is given to another service leaves the first.
+    // A list that is moved to another service leaves the first.
     house.put(backends("kubernetes", "w-2", "v", &[(1, "b", State::Active)]));
     house.change(&[gone(&backends("file", "w", "w", &[]))]);
     assert_eq!(
@@ -250,7 +250,7 @@ fn a_taken_address_is_told_and_waited_for() {
     let mut house = House::new();
     house.put(service("file", "z", &[1]));
     assert_eq!(house.put(service("api", "a", &[1, 2])), ["a of api: Refused"]);
-    // Told once, and noting it on the object is no news.
+    // A verdict is returned once, and writing it to the object is not a change.
     let told =
         Told { key: service("api", "a", &[]).key(), generation: 2, verdict: Verdict::Accepted };
     assert_eq!(house.change(&[told.into_change(UNIX_EPOCH)]), [""; 0]);
@@ -270,7 +270,7 @@ fn the_preferred_source_is_heard_whoever_came_first() {
     assert_eq!(house.put(service("kubernetes", "w", &[3])), [""; 0]);
     assert_eq!(house.change(&[gone(&service("file", "w", &[]))]), ["w of kubernetes: Accepted"]);
     assert_eq!(house.dump(), ["w kubernetes [203.0.113.3:80/TCP] []"]);
-    // What is being deleted isn't heard any more, although it waits for somebody to clean up.
+    // An object in deletion is not used, even while a finalizer delays its removal.
     let key = service("kubernetes", "w", &[]).key();
     let held = Change::Finalizer { key: key.clone(), name: "x".into(), held: true };
     house.change(&[held, Change::delete(key)]);
@@ -313,8 +313,8 @@ fn where_policies_differ_addresses_exist_for_packets_from_within_too() {
 }
 
 proptest! {
-    /// Whatever happens: what isn't refused is as its preferred source says, and what is refused
-    /// wants what another has.
+    /// In every state, a service that is accepted is as its preferred source wrote it, and a
+    /// rejected one needs an address that another service has.
     #[test]
     fn all_that_can_be_is(steps in prop::collection::vec(
         prop::collection::vec((0..3_usize, 0..4_usize, prop::collection::vec(0..5_u8, 0..3)), 1..4),
@@ -365,8 +365,8 @@ proptest! {
         }
     }
 
-    /// Lists of backends that overlap, written change by change, are in the tables as if the
-    /// objects had been there from the start.
+    /// Overlapping lists of backends that are written change by change lead to the same tables as
+    /// if the objects had existed from the start.
     #[test]
     fn backends_do_not_depend_on_the_changes_that_led_to_them(steps in prop::collection::vec(
         prop::collection::vec(
@@ -407,7 +407,7 @@ proptest! {
     }
 }
 
-/// Every instance with its port names in order: those of several lists are merged as they come.
+/// Returns every instance with its port names sorted: merging several lists keeps no order.
 fn instances(house: &House) -> Vec<String> {
     let tables = house.writer.tables();
     let all = tables.entries().flat_map(|(name, entry)| {

@@ -1,4 +1,4 @@
-//! What became of services' objects on their way into the tables, and how the objects are told.
+//! Verdicts on services' objects, and the status condition that publishes them.
 
 use std::time::SystemTime;
 
@@ -6,33 +6,33 @@ use crate::name::Source;
 use crate::object::{Change, Condition, Key, Object, Truth};
 use crate::writer::Error;
 
-/// The type of the condition that tells a [`Verdict`].
+/// Type of the condition that publishes a [`Verdict`].
 pub const ACCEPTED: &str = "Accepted";
 
-/// What became of a service's object on its way into the tables.
+/// Result of writing a service's object into the tables.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It is there.
+    /// The service is in the tables.
     Accepted,
-    /// Another source, which is preferred, says what this service is.
+    /// A preferred source defines the same service.
     Shadowed(Source),
-    /// It cannot be there; it is tried again when what is in its way changes.
+    /// The service cannot be in the tables; it is tried again when what prevents it changes.
     Refused(Error),
 }
 
-/// A verdict that is news.
+/// Verdict that differs from the one published before.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Told {
-    /// The object.
+    /// Key of the object.
     pub key: Key,
-    /// The generation of which it is true.
+    /// Generation of the object that the verdict is about.
     pub generation: u64,
-    /// What became of it.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
 impl Told {
-    /// The change that notes it on the object.
+    /// Returns the change that publishes the verdict on the object.
     pub fn into_change(self, now: SystemTime) -> Change {
         let (status, reason, message) = match &self.verdict {
             Verdict::Accepted => (Truth::True, "Accepted", String::new()),
@@ -54,7 +54,7 @@ impl Told {
     }
 }
 
-/// Whether its object says that it isn't in the tables.
+/// Returns whether the object's status shows it as not accepted.
 pub(super) fn was_refused(object: &Object) -> bool {
     let told = object.life().status.iter().flat_map(|status| &status.conditions);
     told.into_iter().any(|told| &*told.aspect == ACCEPTED && told.status == Truth::False)

@@ -1,4 +1,4 @@
-//! Selection, one rule after the other.
+//! Tests of selection, one rule after the other.
 
 use std::net::IpAddr;
 use std::time::SystemTime;
@@ -36,7 +36,7 @@ fn unhealthy(instance: Instance) -> Instance {
     Instance { health: Health { unhealthy: true, since: None }, ..instance }
 }
 
-/// Tables of the service `web` with these instances, as the writer sorts them.
+/// Returns tables of the service `web` with these instances, sorted as by the writer.
 fn tables(mut instances: Vec<Instance>) -> Tables {
     instances.sort_by_key(|instance| (instance.endpoint, instance.priority));
     let mut tables = Tables::default();
@@ -209,11 +209,12 @@ fn zones_are_preferred_and_others_stand_in() {
     let lent = placed("10.0.0.4", "n4", "a", &["c"]);
     let far = placed("10.0.0.5", "n5", "c", &[]);
     let all = || vec![mine.clone(), near.clone(), hinted.clone(), lent.clone(), far.clone()];
-    // Some have no hint: none counts, and each backend is of the zone in which it runs.
+    // Some backends have no hint: hints are not used, and each backend is in the zone where it
+    // runs.
     check(&zone, all(), &["10.0.0.2", "10.0.0.4"], 2);
     check(&node, all(), &["10.0.0.1"], 1);
     check(&node, all()[1..].to_vec(), &["10.0.0.2", "10.0.0.4"], 2);
-    // All that serve have one: they count, and what doesn't serve is not asked for one.
+    // All serving backends have a hint: hints are used, and other backends do not need one.
     let leaving = Instance { state: State::Terminating, ..far.clone() };
     let both = || vec![hinted.clone(), lent.clone(), leaving.clone()];
     check(&zone, both(), &["10.0.0.3"], 1);
@@ -226,14 +227,14 @@ fn zones_are_preferred_and_others_stand_in() {
         &["10.0.0.3", "10.0.0.4", "10.0.0.5"],
         3,
     );
-    // Nobody of the zone serves: others do.
+    // No backend in the zone serves: others do.
     let ill = vec![unhealthy(near.clone()), far.clone()];
     check(&zone, ill, &["10.0.0.5", "10.0.0.2"], 1);
     let leaving = Instance { state: State::Terminating, ..near.clone() };
     check(&zone, vec![leaving.clone(), far.clone()], &["10.0.0.5", "10.0.0.2"], 1);
     let far_too = Instance { state: State::Terminating, ..far.clone() };
     check(&zone, vec![leaving, far_too], &["10.0.0.2"], 1);
-    // Without a zone, or with the preference switched off, there is none.
+    // Without a zone, or with preferences disabled, there is no preference.
     for off in [
         Appliance { zone: Box::default(), ..appliance() },
         Appliance { zone_aware: false, ..appliance() },

@@ -1,22 +1,22 @@
-//! Which rows of a table are shown, by their first column.
+//! Selection of a table's rows by their first column.
 
 use config::checked::Prefix;
 
 use super::Table;
 use config::services::text::prefix_of;
 
-/// Selects rows by their key, the first column.
+/// Filter of rows by their key, the first column.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum KeyFilter {
-    /// Keys that begin with this text; all for an empty one.
+    /// Selects keys that begin with this text; all keys if it is empty.
     Text(String),
-    /// Keys whose address, or whose whole network, lies in this network.
+    /// Selects keys whose address or network lies within this network.
     Network(Prefix),
 }
 
 impl KeyFilter {
-    /// Reads a filter for one of the tables. Where keys are addresses, `10.0.0.0/8` or `fd00::/8`
-    /// is a network; one that is wrong is refused, because as a text it would select nothing.
+    /// Parses a filter for one of the tables. Where keys are addresses, `10.0.0.0/8` or `fd00::/8`
+    /// is a network; an invalid one is an error, because as a text it would select nothing.
     pub fn new(table: Table, text: &str) -> Result<KeyFilter, String> {
         let by_address = matches!(table, Table::Frontends | Table::Backends);
         match network_of(text).filter(|_| by_address) {
@@ -27,7 +27,7 @@ impl KeyFilter {
         }
     }
 
-    /// Whether the row with this key is selected.
+    /// Returns whether the row with this key is selected.
     pub fn selects(&self, key: &str) -> bool {
         match self {
             KeyFilter::Text(text) => key.starts_with(text),
@@ -37,18 +37,18 @@ impl KeyFilter {
     }
 }
 
-/// The text of a network, `ADDRESS/LENGTH` with or without brackets. None for other texts, as
-/// `10.0.0.1:80/TCP` or the first characters of one.
+/// Returns the text of a network, `ADDRESS/LENGTH` with or without brackets; `None` for other
+/// texts, such as `10.0.0.1:80/TCP` or a prefix of it.
 fn network_of(text: &str) -> Option<&str> {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
     let (address, length) = bare.split_once('/')?;
     let digits = !length.is_empty() && length.bytes().all(|b| b.is_ascii_digit());
-    // Behind a port comes a protocol, which may be a number: `10.0.0.1:80/47`.
+    // After a port comes a protocol, which may be a number: `10.0.0.1:80/47`.
     let has_port = address.starts_with('[') || address.matches(':').count() == 1;
     (digits && !has_port).then_some(bare)
 }
 
-/// The address or network at the beginning of `10.0.0.1:80/TCP`, `[fd00::/8]:*/*`.
+/// Returns the address or network at the beginning of `10.0.0.1:80/TCP` or `[fd00::/8]:*/*`.
 fn key_prefix(key: &str) -> Option<Prefix> {
     let address = match key.strip_prefix('[') {
         Some(v6) => v6.split_once(']')?.0,
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(selected("[fd00::/8]", &keys), unique);
         assert_eq!(selected("::/0", &keys), ["[fd00::2]:80/TCP", "[fd00::/8]:*/*", keys[8]]);
         assert_eq!(selected("0.0.0.0/0", &keys), keys[..6]);
-        // No network: the first characters.
+        // Not a network: a prefix of the key.
         assert_eq!(selected("10.0.0.0/", &keys), ["10.0.0.0/8:*/*", "10.0.0.0/7:*/*"]);
         assert_eq!(selected("10.200.0.1:53/47", &keys), ["10.200.0.1:53/47"]);
         assert_eq!(selected("[fd00::2]:80/T", &keys), ["[fd00::2]:80/TCP"]);

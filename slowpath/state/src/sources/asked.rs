@@ -1,4 +1,4 @@
-//! What sources ask and are answered, as it is written in requests and answers.
+//! Requests and responses of sources, as they are encoded in the API.
 
 use config::checked::OnExpiry;
 use schemars::JsonSchema;
@@ -6,118 +6,122 @@ use serde::{Deserialize, Serialize};
 
 use crate::name::Source;
 
-/// Asks for a session.
+/// Request to begin a session.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Begin {
-    /// The source's own revision of all that it is about to say, in its own words.
+    /// Revision of the list that the source is about to send, in a format of its own; at most 256
+    /// characters.
     #[schemars(length(max = 256))]
     pub revision: Box<str>,
-    /// Seconds for which what it says shall hold after it was last heard. Left out: as before, or
-    /// as the configuration says.
+    /// Seconds for which the list is valid after the source's last request, 1 to 86400. Default:
+    /// the source's current lease, or the configured one.
     #[schemars(range(min = 1, max = 86400))]
     pub lease_s: Option<u32>,
 }
 
-/// A session is open.
+/// Response to the begin of a session.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct Begun {
-    /// Its number, for everything else that is asked of it.
+    /// Number of the session, for further requests.
     pub session: u64,
-    /// The source's lease, seconds; 0 for none.
+    /// Lease of the source, seconds; 0 for none.
     pub lease_s: u32,
-    /// Objects, frontends and backends that one chunk may have.
+    /// Maximum number of objects, frontends and backends in one chunk.
     pub chunk: usize,
-    /// The same for all chunks together.
+    /// Maximum number of objects, frontends and backends in all chunks together.
     pub items: usize,
 }
 
-/// A chunk was taken.
+/// Response to an added chunk.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct Added {
-    /// The number of the next chunk.
+    /// Number of the next chunk.
     pub next: u64,
-    /// Objects that the session holds.
+    /// Number of objects in the session.
     pub objects: usize,
 }
 
-/// Asks for the commit of a session.
+/// Request to commit a session.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Commit {
-    /// Commit the list even where it removes all that the source said before, or more of it than
-    /// `control.max_removal_percent`.
+    /// Commit the list even if it removes all objects or services of the source, or more of its
+    /// objects than `control.max_removal_percent`. Default: false.
     pub allow_removal: bool,
 }
 
-/// What a commit comes to.
+/// Response to a commit.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct Committed {
-    /// Objects that are new or others.
+    /// Number of objects created or changed.
     pub written: usize,
-    /// Objects that the source no longer names.
+    /// Number of objects deleted because the list no longer contains them.
     pub released: usize,
 }
 
-/// A removal is confirmed: it is made when the list that was held comes again.
+/// Response to the confirmation of a removal, which takes effect when the source sends the same
+/// list again.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Confirmed {
-    /// Objects that the list removes.
+    /// Number of objects that the list removes.
     pub removed: usize,
-    /// Objects that the source has.
+    /// Number of objects that the source has.
     pub of: usize,
 }
 
-/// Asks for more time.
+/// Request to renew a lease.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Lease {
-    /// As for [`Begin`].
+    /// Seconds for which the list is valid after the source's last request, 1 to 86400. Default:
+    /// the source's current lease, or the configured one.
     #[schemars(range(min = 1, max = 86400))]
     pub lease_s: Option<u32>,
 }
 
-/// The lease runs anew.
+/// Response to a renewed lease.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct Renewed {
-    /// The lease, seconds; 0 for none.
+    /// Lease of the source, seconds; 0 for none.
     pub lease_s: u32,
-    /// The revision of what the source said last: one that it doesn't know is a reason to begin.
+    /// Revision that the source committed last; a source that does not recognize it begins a new
+    /// session.
     pub revision: Box<str>,
 }
 
-/// How it goes with a source.
+/// State of a source.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[schemars(rename = "SourceReport")]
 pub struct Report {
-    /// Which.
+    /// Name of the source.
     #[schemars(with = "String")]
     pub source: Source,
-    /// The revision of what it said last.
+    /// Revision that the source committed last.
     pub revision: Box<str>,
-    /// Its lease, seconds; 0 for none.
+    /// Lease of the source, seconds; 0 for none.
     pub lease_s: u32,
-    /// Seconds until the lease runs out, 0 when it has; none without a lease.
+    /// Seconds until the lease expires, 0 if it has expired; absent without a lease.
     pub left_s: Option<u64>,
-    /// `yes`, or what was done when its lease ran out: `Kept`, `Quarantined`, `Released`.
+    /// `yes`, or what was done when the lease expired: `Kept`, `Quarantined`, `Released`.
     pub heard: &'static str,
-    /// What is done when its lease runs out.
+    /// How the source's objects are handled when its lease expires.
     pub on_expiry: OnExpiry,
-    /// Why its list is held: it would remove too much. None where it is not.
+    /// Reason why the source's list is held: it would remove too much. Absent if it is not held.
     pub held: Option<Box<str>>,
-    /// What it has begun to say.
+    /// Open session, if any.
     pub session: Option<SessionReport>,
 }
 
-/// A session.
+/// State of an open session.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct SessionReport {
-    /// Its number.
+    /// Number of the session.
     pub session: u64,
-    /// The revision that it will be.
+    /// Revision of the list in the session.
     pub revision: Box<str>,
-    /// The number of the next chunk.
+    /// Number of the next chunk.
     pub next: u64,
-    /// Objects that it holds.
+    /// Number of objects in the session.
     pub objects: usize,
 }

@@ -1,4 +1,5 @@
-//! Whether a source is heard: what its own object's status says, and the changes of it.
+//! Condition that shows whether a source's lease is valid, on the source's own object, and the
+//! changes of it.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -9,20 +10,20 @@ use crate::name::{Name, Source};
 use crate::object::{Change, Condition, Key, Kind, Object, Objects, SourceSpec, Spec, Truth};
 use crate::store::Batch;
 
-/// The type of the condition that tells whether a source is heard.
+/// Type of the condition that shows whether a source's lease is valid.
 pub const HEARD: &str = "Heard";
 
-/// Whether a source is heard.
+/// Whether a source's lease is valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Heard {
-    /// It is, or never had a lease that ran out.
+    /// The lease is valid, or there is none.
     Yes,
-    /// Its lease ran out, and this was done.
+    /// The lease expired, and this was done.
     Not(OnExpiry),
 }
 
 impl Heard {
-    /// In reports.
+    /// Returns the value for reports.
     pub fn as_str(self) -> &'static str {
         match self {
             Heard::Yes => "yes",
@@ -31,7 +32,7 @@ impl Heard {
     }
 }
 
-/// The condition's reason.
+/// Returns the condition's reason.
 fn word(done: OnExpiry) -> &'static str {
     match done {
         OnExpiry::Keep => "Kept",
@@ -51,7 +52,7 @@ fn message(done: OnExpiry) -> &'static str {
     }
 }
 
-/// The object of a source's own.
+/// Returns the key of a source's own object.
 pub(super) fn key(source: &Source) -> Option<Key> {
     let name = Name::new(source.as_str()).ok()?;
     Some(Key { kind: Kind::Source, name, source: source.clone() })
@@ -68,12 +69,12 @@ fn spec<'o>(source: &Source, objects: &'o Objects) -> Option<&'o SourceSpec> {
     }
 }
 
-/// The revision of what a source said last; none where it has never begun.
+/// Returns the revision that a source committed last; `None` if it has never begun a session.
 pub(super) fn revision(source: &Source, objects: &Objects) -> Option<Box<str>> {
     spec(source, objects).map(|spec| spec.revision.clone())
 }
 
-/// As its object has it.
+/// Returns the state recorded on the source's own object.
 pub(super) fn of(source: &Source, objects: &Objects) -> Heard {
     own(source, objects).map_or(Heard::Yes, |object| told(object))
 }
@@ -86,18 +87,18 @@ fn told(object: &Object) -> Heard {
     all.into_iter().find(|done| *told.reason == *word(*done)).map_or(Heard::Yes, Heard::Not)
 }
 
-/// Whether what a source's own object stands for gets no new flows.
+/// Returns whether backends of the source with this own object are quarantined.
 pub(crate) fn is_quarantined(object: &Object) -> bool {
     told(object) == Heard::Not(OnExpiry::Quarantine)
 }
 
-/// A source's own object.
+/// Creates a source's own object.
 pub(super) fn object(source: &Source, spec: SourceSpec) -> Option<Object> {
     let name = key(source)?.name;
     Some(Object::new(name, source.clone(), Spec::Source(Arc::new(spec))))
 }
 
-/// The source's own object is there and has this lease.
+/// Returns the change that creates the source's own object or sets its lease, if needed.
 pub(super) fn lasting(source: &Source, objects: &Objects, lease_s: u32) -> Batch {
     let known = spec(source, objects).cloned();
     if known.as_ref().is_some_and(|spec| spec.lease_s == lease_s) {
@@ -107,7 +108,7 @@ pub(super) fn lasting(source: &Source, objects: &Objects, lease_s: u32) -> Batch
     object(source, spec).map(Change::put).into_iter().collect()
 }
 
-/// The source is heard again, if it wasn't.
+/// Returns the change that marks the source's lease as valid again, if it had expired.
 pub(super) fn now_heard(source: &Source, objects: &Objects, now: SystemTime) -> Option<Change> {
     match of(source, objects) {
         Heard::Yes => None,
@@ -118,7 +119,7 @@ pub(super) fn now_heard(source: &Source, objects: &Objects, now: SystemTime) -> 
     }
 }
 
-/// The source's lease ran out: nothing where that is known and done.
+/// Returns the changes for an expired lease; empty if they were made already.
 pub(super) fn no_longer(
     source: &Source,
     objects: &Objects,
@@ -127,7 +128,7 @@ pub(super) fn no_longer(
 ) -> Batch {
     let before = of(source, objects);
     let Some(own) = own(source, objects) else { return Batch::new() };
-    // What is gone isn't brought back by another setting.
+    // Released objects are not restored by another setting.
     if before == Heard::Not(on_expiry) || before == Heard::Not(OnExpiry::Release) {
         return Batch::new();
     }
@@ -152,12 +153,12 @@ fn status(
     Some(Change::Status { key: key(source)?, observed, conditions: vec![condition] })
 }
 
-/// Whether a change puts something, or else deletes it.
+/// Returns whether a change writes an object; the other changes in these batches are deletions.
 pub(super) fn is_put(change: &Change) -> bool {
     matches!(change, Change::Put { .. })
 }
 
-/// Whether a change is of a source's own object.
+/// Returns whether a change concerns a source's own object.
 pub(super) fn is_own(change: &Change) -> bool {
     match change {
         Change::Put { object, .. } => object.kind() == Kind::Source,

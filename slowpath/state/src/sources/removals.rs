@@ -1,15 +1,15 @@
-//! The rule for complete lists: one that would remove too much is held until it is confirmed.
+//! Rule for complete lists: a list that would remove too much is held until it is confirmed.
 //!
-//! A complete list replaces all that a source said before: a services file or folder, the commit of
-//! a session. Input that is empty, cut or gone is a list as well, and would remove every service.
-//! So a list changes nothing while it would remove
-//! - all objects of its source, or all services of it, however many there are;
-//! - more than [`RemovalLimit::percent`] of them, where there are [`REMOVAL_FLOOR`] or more.
+//! A complete list replaces the previous list of a source: a services file or folder, or the commit
+//! of a session. Input that is empty, truncated or missing is a list as well, and would remove
+//! every service. A list therefore changes nothing while it would remove
+//! - all objects or all services of its source, however many there are;
+//! - more than [`RemovalLimit::percent`] of its objects, if there are [`REMOVAL_FLOOR`] or more.
 //!
-//! The rule judges the changes that lead from the store to the list, so a restart does not change
-//! its verdict. What it holds is recorded on the source's own object: the condition [`APPLIED`],
-//! and which removal it is. [`confirm`] permits exactly that removal. Deletes of single objects and
-//! leases that run out are no lists.
+//! The rule is applied to the changes from the store to the list, so a restart does not change its
+//! verdict. A held removal is recorded on the source's own object, with the condition [`APPLIED`]
+//! and a digest of the removal. [`confirm`] permits exactly that removal. Deletions of single
+//! objects and expired leases are not judged.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -26,17 +26,17 @@ use crate::object::{
 };
 use crate::store::Batch;
 
-/// Type of the condition that says whether a source's complete list is applied.
+/// Type of the condition that shows whether a source's complete list is applied.
 pub const APPLIED: &str = "Applied";
-/// Objects of a source from which on the share of them counts.
+/// Minimum number of objects of a source for which the share applies.
 pub const REMOVAL_FLOOR: usize = 10;
-/// Objects that a message names.
+/// Maximum number of objects that a message names.
 const NAMED: usize = 3;
 
-/// How much a complete list may remove without being confirmed.
+/// Limit on what a complete list may remove without confirmation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RemovalLimit {
-    /// Share of the source's objects.
+    /// Percentage of the source's objects.
     pub percent: u8,
 }
 
@@ -46,30 +46,30 @@ impl Default for RemovalLimit {
     }
 }
 
-/// Which removals a complete list may make.
+/// Removals that a complete list may make.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Permit {
-    /// Any: whoever wrote the list permits it.
+    /// Any removal: the author of the list permits it.
     Any,
-    /// What the rule permits.
+    /// Removals within the rule.
     Within(RemovalLimit),
 }
 
-/// A removal that is held.
+/// Removal that is held.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Removal {
-    /// Objects that the list would remove.
+    /// Number of objects that the list would remove.
     pub removed: usize,
-    /// Objects that the source has.
+    /// Number of objects that the source has.
     pub of: usize,
-    /// Tells this set of objects from others.
+    /// Identifies the set of removed objects.
     pub digest: Box<str>,
-    /// An operator has confirmed it.
+    /// Whether an operator has confirmed the removal.
     pub confirmed: bool,
 }
 
-/// A complete list that is held: nothing of it is applied.
+/// Error: a complete list is held, and nothing of it is applied.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "the list of source `{source_of}` is held, and nothing of it is applied: it would remove \
@@ -77,20 +77,20 @@ pub struct Removal {
      `allow_removal` (in a services file, or in the commit of a session)"
 )]
 pub struct Held {
-    /// Whose list it is.
+    /// Source of the list.
     pub source_of: Source,
-    /// What it would remove.
+    /// Removal that the list would make.
     pub removal: Removal,
-    /// The same for people.
+    /// Description of the removal for messages.
     what: String,
 }
 
 /// Judges the changes that lead to a complete list of a source.
 ///
-/// Returns the changes to be made with them: a source whose list was held before is no longer.
+/// Returns further changes to be made with them, which clear the record of an earlier held list.
 ///
 /// # Errors
-/// The list is held. [`Held::record`] notes it.
+/// The list is held. [`Held::record`] records it.
 pub fn admit(
     source: &Source,
     objects: &Objects,
@@ -112,9 +112,9 @@ pub fn admit(
     Ok(vec![progress(source, objects, None, applied, now)].into_iter().flatten().collect())
 }
 
-/// Permits the removal for which a source's list is held. The list is taken when it comes again
-/// and removes exactly that. None where nothing is held; the batch is empty where it is confirmed
-/// already.
+/// Confirms the removal for which a source's list is held. The list is applied when the source
+/// sends it again and it removes exactly that. Returns `None` if no list is held; the batch is
+/// empty if the removal is confirmed already.
 pub fn confirm(source: &Source, objects: &Objects, now: SystemTime) -> Option<(Removal, Batch)> {
     let known = recorded(source, objects)?;
     if known.confirmed {
@@ -128,12 +128,12 @@ pub fn confirm(source: &Source, objects: &Objects, now: SystemTime) -> Option<(R
     Some((removal, batch))
 }
 
-/// Whether the list of a source is held and confirmed: it is to be read again.
+/// Returns whether the list of a source is held and confirmed, so that it should be read again.
 pub fn is_confirmed(source: &Source, objects: &Objects) -> bool {
     recorded(source, objects).is_some_and(|removal| removal.confirmed)
 }
 
-/// The sources whose list is held, and why, by name.
+/// Returns the sources whose list is held, with the reason, sorted by name.
 pub fn held(objects: &Objects) -> impl Iterator<Item = (&Source, &str)> {
     let held = |object: &Arc<Object>| removal_of(object).is_some();
     let sources = objects.of_kind(Kind::Source).filter(move |object| held(object));
@@ -144,13 +144,14 @@ pub fn held(objects: &Objects) -> impl Iterator<Item = (&Source, &str)> {
     })
 }
 
-/// All sources with an object of their own, and whether the list of each is held, by name.
+/// Returns all sources that have an object of their own, and whether the list of each is held,
+/// sorted by name.
 pub fn sources(objects: &Objects) -> impl Iterator<Item = (&str, bool)> {
     let one = |object: &Arc<Object>| removal_of(object).is_some();
     objects.of_kind(Kind::Source).map(move |object| (object.source.as_str(), one(object)))
 }
 
-/// Why the list of a source is held, if it is.
+/// Returns the reason why the list of a source is held, if it is.
 pub(super) fn trouble(source: &Source, objects: &Objects) -> Option<Box<str>> {
     held(objects).find(|(of, _)| *of == source).map(|(_, message)| message.into())
 }
@@ -162,7 +163,8 @@ impl Removal {
 }
 
 impl Held {
-    /// The changes that note it on the source's own object; none where it is noted already.
+    /// Returns the changes that record the removal on the source's own object; empty if it is
+    /// recorded already.
     pub fn record(&self, objects: &Objects, now: SystemTime) -> Batch {
         let Held { source_of, removal, .. } = self;
         if recorded(source_of, objects).as_ref() == Some(removal) {
@@ -184,7 +186,7 @@ impl From<Held> for Refusal {
     }
 }
 
-/// The rule.
+/// Applies the rule; returns the held list if the batch violates it.
 fn judge(
     source: &Source,
     objects: &Objects,
@@ -228,7 +230,7 @@ fn judge(
     Some(Held { source_of: source.clone(), removal, what })
 }
 
-/// The removal for which a source's list is held, as its own object has it.
+/// Returns the removal recorded on the source's own object.
 fn recorded(source: &Source, objects: &Objects) -> Option<Removal> {
     removal_of(heard::own(source, objects)?)
 }
@@ -238,7 +240,7 @@ fn removal_of(object: &Object) -> Option<Removal> {
     Removal::deserialize(held).ok()
 }
 
-/// The change that records a removal, or none any more, with the condition.
+/// Returns the change that records a removal, or clears it, and sets the condition.
 fn progress(
     source: &Source,
     objects: &Objects,

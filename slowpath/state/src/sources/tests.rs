@@ -1,4 +1,4 @@
-//! Sources that speak over the API, by hand and against a model.
+//! Tests of sources that use the API: examples, and random histories against a model.
 
 use std::time::UNIX_EPOCH;
 
@@ -17,7 +17,7 @@ mod world;
 
 use world::World;
 
-/// Random histories.
+/// Number of random histories.
 const CASES: u32 = 400;
 
 fn service(name: &str, address: &str) -> Object {
@@ -43,7 +43,7 @@ fn shop() -> Vec<Object> {
     ]
 }
 
-/// A world in which source `k8s` said the shop, with a lease of 30 s.
+/// Returns a world in which source `k8s` has committed the shop, with a lease of 30 s.
 fn told(on_expiry: OnExpiry) -> World {
     let mut world = World::new();
     world.set("k8s", Setting { lease_s: 30, on_expiry });
@@ -68,7 +68,7 @@ fn what_is_committed_is_all_that_the_source_says() {
     assert_eq!(world.serving("shop/web"), ["10.0.0.2:80/TCP", "10.0.0.3:80/TCP"]);
     assert!(matches!(world.commit("k8s", id), Err(Error::NoSession { .. })), "it has ended");
 
-    // Written again as it is: nothing changes, and no event is sent.
+    // Writing the same objects again changes nothing and creates no event.
     let revision = world.writer.tables().revision();
     let said = vec![shop().swap_remove(0), backends("shop/web", "shop/web", &["10.0.0.3"])];
     world.says("k8s", "3", said.clone()).unwrap();
@@ -184,7 +184,7 @@ fn a_lease_that_runs_out_is_kept_quarantined_or_released_and_comes_back() {
         let written = world.store.objects().revision();
         world.pass(1_000);
         assert_eq!(world.store.objects().revision(), written, "it is said once");
-        // Neither a restart nor a clock that jumps changes anything of it.
+        // Neither a restart nor a clock that jumps changes this.
         world.restart();
         assert_eq!((world.report("k8s").heard, world.serving("shop/web").len()), (heard, serving));
 

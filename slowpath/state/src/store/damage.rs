@@ -1,4 +1,5 @@
-//! A store that cannot be used, and what was cut from one that can: for logs, status and errors.
+//! Description of a damaged store, and of what was cut from an interrupted one, for logs, status
+//! and errors.
 
 use std::fmt;
 
@@ -6,22 +7,23 @@ use super::disk::{LOG, SNAPSHOT};
 use super::record::Flaw;
 use crate::object::{Refusal, Why};
 
-/// Why the store is not used: which file is damaged, where, and what to do. The files stay as they
-/// are.
+/// Reason why the store is not used: which file is damaged, where, and how to repair it. The files
+/// stay as they are.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Damage {
-    /// The damaged file, with its folder.
+    /// Path of the damaged file.
     pub path: String,
-    /// Offset of the first byte that is not understood.
+    /// Offset of the first byte that cannot be read.
     pub offset: u64,
-    /// What is wrong there.
+    /// Kind of damage.
     pub wrong: String,
-    /// What to do.
+    /// Remedy for the operator.
     pub remedy: String,
 }
 
 impl Damage {
-    /// `copy` is the name of the file's copy, or why there is none.
+    /// Creates the description. `copy` is the name of the file's copy, or the error that prevented
+    /// one.
     pub(super) fn new(file: &str, path: String, flaw: Flaw, copy: Result<String, String>) -> Self {
         let away = match file {
             SNAPSHOT => format!("move `{SNAPSHOT}` and `{LOG}` away to begin with nothing"),
@@ -38,7 +40,7 @@ impl Damage {
         Damage { path, offset: flaw.at as u64, wrong: flaw.wrong, remedy }
     }
 
-    /// The answer to every change.
+    /// Returns the error with which every change is rejected.
     pub fn refusal(&self) -> Refusal {
         let Damage { path, offset, wrong, remedy } = self;
         let wrong = format!(
@@ -56,16 +58,16 @@ impl fmt::Display for Damage {
     }
 }
 
-/// An interrupted write that was cut from the log at the start.
+/// Interrupted write that was cut from the log at the start.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cut {
-    /// The log, with its folder.
+    /// Path of the log.
     pub path: String,
-    /// Where it ends now.
+    /// Length of the log after the cut.
     pub offset: u64,
-    /// Bytes that were cut.
+    /// Number of bytes cut.
     pub bytes: u64,
-    /// Name of the copy with them.
+    /// Name of the copy that contains them.
     pub copy: String,
 }
 

@@ -1,4 +1,4 @@
-//! The few things that a store does with a disk.
+//! Disk operations that a store needs.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -7,40 +7,41 @@ use std::path::{Path, PathBuf};
 
 use config::rfc3339;
 
-/// Changes, one record a group of batches.
+/// Log of changes, with one record for each group of batches.
 pub(super) const LOG: &str = "log";
 
-/// All objects, one record each, and one that says that they are all.
+/// Snapshot of all objects: a record for each, and an end record.
 pub(super) const SNAPSHOT: &str = "snapshot";
 
-/// A snapshot that is being written.
+/// Snapshot that is being written.
 pub(super) const UNFINISHED: &str = "snapshot.new";
-/// Copies of one file with one label that are kept.
+/// Number of copies kept of one file with one label.
 const COPIES: usize = 5;
 
-/// A folder with a few files. What is written is kept for sure only after the sync that follows;
-/// before, any part of it may be lost.
+/// Directory with a few files. Data is durable only after the following sync; before that, any part
+/// of it may be lost.
 pub trait Disk {
-    /// The whole file; none where there is none.
+    /// Returns the contents of a file; `None` if it does not exist.
     fn read(&mut self, file: &str) -> io::Result<Option<Vec<u8>>>;
 
-    /// Writes at its end; makes it where there is none. On an error any part may be there.
+    /// Appends to a file, creating it if needed. After an error any part may have been written.
     fn append(&mut self, file: &str, bytes: &[u8]) -> io::Result<()>;
 
-    /// Cuts it; makes it where there is none.
+    /// Truncates a file, creating it if needed.
     fn truncate(&mut self, file: &str, len: u64) -> io::Result<()>;
 
-    /// What was written and cut is kept from now on.
+    /// Makes earlier writes and truncations of a file durable.
     fn sync(&mut self, file: &str) -> io::Result<()>;
 
-    /// Puts a file in the place of another, at once or, killed before [`Disk::sync_folder`], not.
+    /// Replaces the file `to` by `from`, atomically. After a crash before [`Disk::sync_folder`] the
+    /// old file may be in place.
     fn rename(&mut self, from: &str, to: &str) -> io::Result<()>;
 
-    /// Names are kept from now on.
+    /// Makes creations and renames of files durable.
     fn sync_folder(&mut self) -> io::Result<()>;
 
-    /// Copies a file beside itself, on disk before this returns, and returns the copy's name. Older
-    /// copies with the same label go.
+    /// Copies a file within the directory, durably, and returns the copy's name. Older copies with
+    /// the same label may be removed.
     fn copy(&mut self, file: &str, label: &str) -> io::Result<String> {
         let bytes = self.read(file)?.unwrap_or_default();
         let name = format!("{file}.{label}");
@@ -51,13 +52,13 @@ pub trait Disk {
         Ok(name)
     }
 
-    /// The file's path, for people.
+    /// Returns the path of a file, for messages.
     fn path(&self, file: &str) -> String {
         file.to_owned()
     }
 }
 
-/// A disk that is chosen at run time.
+/// Disk that is chosen at run time.
 pub type AnyDisk = Box<dyn Disk + Send>;
 
 impl<D: Disk + ?Sized> Disk for Box<D> {
@@ -94,7 +95,7 @@ impl<D: Disk + ?Sized> Disk for Box<D> {
     }
 }
 
-/// For whoever wants nothing kept: it takes everything and has nothing.
+/// Disk that stores nothing: writes succeed, and no file exists.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Nowhere;
 
@@ -124,19 +125,19 @@ impl Disk for Nowhere {
     }
 }
 
-/// A real folder, held by one process at a time.
+/// Directory in a file system, locked by one process at a time.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
-    /// The folder itself: its lock, and its names' sync.
+    /// The open directory, for its lock and for syncing its entries.
     folder: File,
 }
 
 impl Folder {
-    /// Makes the folder where there is none, and takes it.
+    /// Creates the directory if needed, and locks it.
     ///
     /// # Errors
-    /// What the system says; `WouldBlock` where another process has it.
+    /// The error of the system; `WouldBlock` if another process holds the lock.
     pub fn open(path: &Path) -> io::Result<Folder> {
         std::fs::create_dir_all(path)?;
         let folder = File::open(path)?;
@@ -151,7 +152,7 @@ impl Folder {
     }
 
     fn file(&self, name: &str, append: bool) -> io::Result<File> {
-        // Objects may carry what is nobody else's to read.
+        // Objects may contain secrets.
         let mut options = OpenOptions::new();
         options.create(true).mode(0o600);
         if append {
@@ -162,7 +163,7 @@ impl Folder {
         options.open(self.path.join(name))
     }
 
-    /// Removes all but the newest copies, whose names sort by time.
+    /// Removes all but the newest copies; their names sort by time.
     fn forget_copies(&self, prefix: &str) -> io::Result<()> {
         let mut copies = Vec::new();
         for entry in std::fs::read_dir(&self.path)? {
@@ -206,8 +207,8 @@ impl Disk for Folder {
         self.folder.sync_all()
     }
 
-    /// Named after the time of the file's last change, so that a file that is copied at each of
-    /// several starts is copied once.
+    /// Names the copy after the file's modification time, so that a file that is copied at several
+    /// starts has one copy.
     fn copy(&mut self, file: &str, label: &str) -> io::Result<String> {
         let from = self.path.join(file);
         let changed =

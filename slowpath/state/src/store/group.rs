@@ -1,8 +1,8 @@
-//! One store for many writers. Callers submit batches, one thread writes them, and batches that
+//! Store shared by many writers. Callers submit batches, one thread writes them, and batches that
 //! arrive while the disk is busy share the next sync.
 //!
 //! Only the thread in [`Shared::serve`] waits for the disk. A caller may stop waiting
-//! ([`Shared::give_up`]) and then knows whether its batch can still be made.
+//! ([`Shared::give_up`]) and then learns whether its batch can still be made.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -14,26 +14,26 @@ use super::{Batch, Cut, Damage, Disk, Store};
 use crate::name::Source;
 use crate::object::{Event, History, Objects, Refusal, TooOld, Why};
 
-/// Events that watchers may be behind.
+/// Number of events kept for watchers.
 const REMEMBERED: usize = 8_192;
-/// Batches that may wait for the disk at once.
+/// Maximum number of batches that wait for the disk.
 const WAITING: usize = 4_096;
 
 /// Result of a batch: the revision after it, or why it was not made.
 pub type Answer = Result<u64, Refusal>;
 
-/// What is submitted to the store.
+/// Batch that is submitted to the store.
 pub struct Order {
-    /// The changes, made all or none.
+    /// Changes, all or none of which are made.
     pub batch: Batch,
     /// Time of the changes.
     pub now: SystemTime,
-    /// Sources of which the batch brings everything: nothing of theirs is only remembered after it.
+    /// Sources whose complete list the batch contains; their objects are confirmed by it.
     pub settles: Vec<Source>,
 }
 
 impl Order {
-    /// A batch that settles no source.
+    /// Creates an order with a batch that contains no complete list.
     pub fn new(batch: Batch, now: SystemTime) -> Order {
         Order { batch, now, settles: Vec::new() }
     }
@@ -43,7 +43,7 @@ impl Order {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Ticket(u64);
 
-/// An order that waits, and where its answer goes.
+/// Order that waits, and the callback for its answer.
 pub(super) struct Waiting {
     ticket: Ticket,
     order: Order,
@@ -54,34 +54,34 @@ pub(super) struct Waiting {
 pub(super) struct Queue {
     pub(super) waiting: Vec<Waiting>,
     issued: Ticket,
-    /// All orders up to this one have their answer or are withdrawn.
+    /// Ticket up to which all orders are answered or withdrawn.
     completed: Ticket,
-    /// A group is being written.
+    /// Whether a group is being written.
     busy: bool,
-    /// A caller gave up on the group that is being written.
+    /// Whether a caller gave up on the group that is being written.
     stuck: bool,
     closed: bool,
 }
 
-/// A store that threads share. Reading never waits for the disk.
+/// Store that threads share. Reading never waits for the disk.
 pub struct Shared<D> {
     store: Mutex<Store<D>>,
     pub(super) queue: Mutex<Queue>,
     arrived: Condvar,
-    /// The newest objects that are kept for sure, and what led there.
+    /// Newest objects that are on disk, and the events that led to them.
     published: Mutex<(Objects, History)>,
     revision: watch::Sender<u64>,
-    /// As it was opened.
+    /// Damage found when the store was opened.
     damage: Option<Damage>,
     cut: Option<Cut>,
 }
 
-/// The objects as they are, and what happened since an earlier revision.
+/// Current objects, and the events since an earlier revision.
 #[derive(Debug)]
 pub struct News {
-    /// All objects, after what happened.
+    /// All objects, after the events.
     pub objects: Objects,
-    /// What happened, the oldest first; or that it is too long ago.
+    /// Events, oldest first; an error if they are no longer remembered.
     pub events: Result<Vec<Event>, TooOld>,
 }
 
@@ -98,19 +98,19 @@ impl<D: Disk> Shared<D> {
         Shared { store, queue, arrived: Condvar::new(), published, revision, damage, cut }
     }
 
-    /// Why the store is not used: it has no objects and takes no changes.
+    /// Returns why the store is not used; it is then empty and takes no changes.
     pub fn damage(&self) -> Option<&Damage> {
         self.damage.as_ref()
     }
 
-    /// What was cut from the log when it was opened.
+    /// Returns what was cut from the log when it was opened.
     pub fn cut(&self) -> Option<&Cut> {
         self.cut.as_ref()
     }
 
-    /// Hands an order to the writing thread; never waits for the disk. `answer` is called once,
-    /// after the batch is on disk and published, or was refused: on this thread where the order
-    /// cannot be queued, else on the writing thread.
+    /// Submits an order to the writing thread without waiting for the disk. `answer` is called
+    /// once, after the batch is on disk and published, or was rejected: on this thread if the order
+    /// cannot be queued, otherwise on the writing thread.
     pub fn submit(&self, order: Order, answer: impl FnOnce(Answer) + Send + 'static) -> Ticket {
         let mut queue = self.queue.lock();
         queue.issued.0 += 1;
@@ -134,8 +134,8 @@ impl<D: Disk> Shared<D> {
         ticket
     }
 
-    /// The same with a future for the answer; it is dropped without one when the order is
-    /// withdrawn.
+    /// Submits an order and returns a future for its answer. The sender is dropped without an
+    /// answer if the order is withdrawn.
     pub fn request(&self, order: Order) -> (Ticket, oneshot::Receiver<Answer>) {
         let (give, answer) = oneshot::channel();
         // A caller that has stopped waiting needs no answer.
@@ -143,9 +143,9 @@ impl<D: Disk> Shared<D> {
         (ticket, answer)
     }
 
-    /// Stops waiting for an order, and says what is true of it: not made where it was still
-    /// waiting, unknown where it is being written. Until the disk answers again, further orders are
-    /// refused at once.
+    /// Stops waiting for an order and returns its state as an error: not made if it was still
+    /// queued, unknown if it is being written. Until the disk responds again, further orders are
+    /// rejected at once.
     pub fn give_up(&self, ticket: Ticket) -> Refusal {
         let mut queue = self.queue.lock();
         queue.stuck = queue.busy;
@@ -161,14 +161,14 @@ impl<D: Disk> Shared<D> {
         disk("the store's disk has not answered in time; nothing was changed")
     }
 
-    /// Whether an order has its answer, or has it in a moment. While it has not, published objects
-    /// contain nothing of it.
+    /// Returns whether an order is answered or about to be. Until then, published objects contain
+    /// none of its changes.
     pub fn is_completed(&self, ticket: Ticket) -> bool {
         self.queue.lock().completed >= ticket
     }
 
-    /// Writes what is submitted until [`Shared::close`]: for a thread of its own, which a disk may
-    /// hold up for any time.
+    /// Writes submitted orders until [`Shared::close`]. Run it on a thread of its own, because the
+    /// disk may block it indefinitely.
     pub fn serve(&self) {
         loop {
             {
@@ -184,13 +184,13 @@ impl<D: Disk> Shared<D> {
         }
     }
 
-    /// Takes no more orders. The writing thread finishes those that wait, and ends.
+    /// Rejects further orders. The writing thread finishes those that are queued, and ends.
     pub fn close(&self) {
         self.queue.lock().closed = true;
         self.arrived.notify_all();
     }
 
-    /// Writes all that waits as one group.
+    /// Writes all queued orders as one group.
     pub fn write_waiting(&self) {
         let mut store = self.store.lock();
         let waiting = {
@@ -224,8 +224,8 @@ impl<D: Disk> Shared<D> {
         }
     }
 
-    /// Makes the changes, all or none, and returns the revision when they are on disk. Blocks for
-    /// as long as the disk takes.
+    /// Applies the changes, all or none, and returns the revision once they are on disk. Blocks
+    /// until then.
     pub fn change(&self, batch: Batch, now: SystemTime) -> Answer {
         let (give, answer) = std::sync::mpsc::sync_channel(1);
         self.submit(Order::new(batch, now), move |answered| drop(give.send(answered)));
@@ -246,17 +246,17 @@ impl<D: Disk> Shared<D> {
             published.1.note(events);
             std::mem::replace(&mut published.0, objects)
         };
-        // Without the lock: the snapshot before may take long to be dropped.
+        // Outside the lock: dropping the previous snapshot may take long.
         drop(before);
         self.revision.send_replace(revision);
     }
 
-    /// The newest objects that are kept for sure.
+    /// Returns the newest objects that are on disk.
     pub fn objects(&self) -> Objects {
         self.published.lock().0.clone()
     }
 
-    /// The newest objects that are kept for sure, and what happened after a revision.
+    /// Returns the newest objects that are on disk, and the events after a revision.
     pub fn news(&self, since: u64) -> News {
         let published = self.published.lock();
         let (objects, history) = &*published;
@@ -264,22 +264,22 @@ impl<D: Disk> Shared<D> {
         News { objects: objects.clone(), events }
     }
 
-    /// The revision of what is kept for sure; wakes whoever waits for the next.
+    /// Returns a receiver of the revision on disk, which is notified of each change.
     pub fn watch(&self) -> watch::Receiver<u64> {
         self.revision.subscribe()
     }
 
-    /// The store itself. It is locked while the disk is busy.
+    /// Returns the store itself. Its lock is held while the disk is busy.
     pub fn store(&self) -> MutexGuard<'_, Store<D>> {
         self.store.lock()
     }
 }
 
 impl<D: Disk + Send + 'static> Shared<D> {
-    /// Starts the writing thread. The receiver ends with it.
+    /// Starts the writing thread. The returned channel closes when the thread ends.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The system cannot create a thread.
     pub fn start(self: &Arc<Self>) -> std::io::Result<std::sync::mpsc::Receiver<()>> {
         let (alive, ended) = std::sync::mpsc::channel::<()>();
         let store = Arc::clone(self);
@@ -291,7 +291,7 @@ impl<D: Disk + Send + 'static> Shared<D> {
     }
 }
 
-/// A refusal for the disk's sake; nothing was changed.
+/// Creates an error caused by the disk; nothing was changed.
 fn disk(wrong: &str) -> Refusal {
     Refusal::new("", wrong, "look at the disk of control.state, and ask again").because(Why::Disk)
 }

@@ -1,5 +1,4 @@
-//! Whatever bytes a log holds, these things hold. The harness of the unit tests, and for a fuzz
-//! target.
+//! Properties of a store with a log of arbitrary bytes, for unit tests and a fuzz target.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -45,9 +44,10 @@ impl Disk for Files {
     }
 }
 
-/// Opens a store whose log has these bytes. Damage leaves the log as it is, has a copy of it, names
-/// a place in it and refuses changes. Otherwise what is cut has a copy, what was read is read again
-/// and a change is kept.
+/// Opens a store with a log of these bytes and checks the result. If the log is damaged, it is
+/// unchanged and copied, the damage has an offset within it, and changes are rejected. Otherwise
+/// the log is copied before a cut, reopening the store returns the same objects, and a change is
+/// durable.
 pub fn harness(log: &[u8]) {
     let disk = Files(BTreeMap::from([(LOG.to_owned(), log.to_vec())]));
     let mut store = Store::open(disk);
@@ -73,7 +73,7 @@ pub fn harness(log: &[u8]) {
     let again = Store::open(store.disk.clone());
     assert!(again.damage().is_none() && again.cut().is_none());
     assert!(again.objects().all().eq(store.objects().all()));
-    // What the log says of an object of this name may be that it is being deleted.
+    // According to the log, an object of this name may be in deletion, and the change is rejected.
     if store.commit(&change, UNIX_EPOCH).iter().all(Result::is_ok) {
         let again = Store::open(store.disk.clone());
         assert!(again.damage().is_none() && again.objects().all().eq(store.objects().all()));

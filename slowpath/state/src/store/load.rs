@@ -1,27 +1,29 @@
-//! Reading the files of a store: complete, or the place where they are damaged.
+//! Reads the files of a store and finds where they are damaged.
 
 use super::disk::{LOG, SNAPSHOT};
 use super::record::{self, Flaw, Line, Record, Records};
 use crate::object::Objects;
 
-/// What the files hold.
+/// Contents of the files.
 #[derive(Default)]
 pub(super) struct Loaded {
     pub objects: Objects,
-    /// Bytes of the log that count.
+    /// Length of the valid part of the log, bytes.
     pub log: usize,
-    /// Bytes behind them that an interrupted write left.
+    /// Bytes after it, left by an interrupted write.
     pub torn: usize,
-    /// The log's records are all in the snapshot: it goes before the next record is written.
+    /// Whether the snapshot contains all of the log's records; the log is then emptied before the
+    /// next record is written.
     pub stale: bool,
-    /// One of the files is in the first format: both are written anew before the next record is.
+    /// Whether one of the files is in the first format; both are then rewritten before the next
+    /// record.
     pub old: bool,
 }
 
-/// Reads both files; none stands for a file that does not exist.
+/// Reads both files; `None` stands for a file that does not exist.
 ///
 /// # Errors
-/// The damaged file, with the place and what is wrong there.
+/// The damaged file, with the place and kind of damage.
 pub(super) fn load(
     snapshot: Option<&[u8]>,
     log: Option<&[u8]>,
@@ -33,7 +35,7 @@ pub(super) fn load(
     }
     let (known, bytes) = (objects.revision(), log.unwrap_or_default());
     let records = load_log(&mut objects, bytes).map_err(|flaw| (LOG, flaw))?;
-    // What a fold left behind that was interrupted before it emptied the log.
+    // Left by a fold that was interrupted before it emptied the log.
     let stale = records.end > 0 && objects.revision() == known;
     Ok(Loaded {
         objects,
@@ -54,7 +56,8 @@ fn lines(record: &Record<'_>) -> Result<Vec<Line>, Flaw> {
     })
 }
 
-/// All or nothing: it was whole when it got its name. Returns whether it is in the first format.
+/// Reads a snapshot, which must be complete: it was when it was renamed into place. Returns whether
+/// it is in the first format.
 fn load_snapshot(objects: &mut Objects, bytes: &[u8]) -> Result<bool, Flaw> {
     let Records { all, end, old } = record::all(bytes)?;
     let incomplete = || Flaw::new(end, "the file ends before all of its objects");
@@ -95,7 +98,7 @@ fn load_log<'b>(objects: &mut Objects, bytes: &'b [u8]) -> Result<Records<'b>, F
     let mut reached = known;
     for (number, record) in records.all.iter().enumerate() {
         if let Some(before) = record.before {
-            // The log may begin before the snapshot, and has no gap.
+            // The log may begin before the snapshot, but must have no gap.
             let follows = if number == 0 { before <= known } else { before == reached };
             if !follows {
                 let wrong = format!(

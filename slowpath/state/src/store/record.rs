@@ -8,12 +8,12 @@
 //!   20  CRC-32 of bytes 0 to 19
 //!   24  content, JSON
 //! ```
-//! Numbers are little-endian. F7 occurs in no UTF-8 text, so no content contains the magic number
-//! and the next record can be found behind a damaged one.
+//! Numbers are little-endian. F7 occurs in no UTF-8 text, so no content contains the magic number,
+//! and the next record can be found after a damaged one.
 //!
-//! Damage and an interrupted write are told apart, because only the latter may be cut: what an
-//! interrupted write leaves is the last thing in the file, and each of its bytes is as it was
-//! written, or zero where a page did not reach the disk, or missing.
+//! Damage is distinguished from an interrupted write, because only the latter may be cut. What an
+//! interrupted write leaves is at the end of the file, and each of its bytes is as it was written,
+//! or zero where a page did not reach the disk, or missing.
 
 use std::io;
 use std::sync::Arc;
@@ -23,22 +23,23 @@ use serde::{Deserialize, Serialize};
 use crate::object::{Event, Key, Object};
 
 const MAGIC: [u8; 4] = [0xf7, b'W', b'R', b'1'];
-/// Bytes of the header.
+/// Length of the header, bytes.
 pub(super) const HEAD: usize = 24;
-/// Bytes of the header that its checksum covers.
+/// Number of header bytes covered by the header's checksum.
 const COVERED: usize = 20;
-/// Bytes of a header of the first format: length of the content, CRC-32 of length and content.
+/// Length of a header of the first format, bytes: length of the content, CRC-32 of length and
+/// content.
 const OLD_HEAD: usize = 8;
 
-/// What is in a record.
+/// Content of a record.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub(super) enum Line {
-    /// An object, as it is from its revision on.
+    /// Object, as of its revision.
     Put(Arc<Object>),
-    /// No such object from this revision on.
+    /// Deletion of an object, with its revision.
     Gone(Key, u64),
-    /// The end of a snapshot: the number of its objects, and its revision.
+    /// End of a snapshot: the number of its objects, and its revision.
     End(u64, u64),
 }
 
@@ -51,29 +52,29 @@ impl Line {
     }
 }
 
-/// A whole record.
+/// Complete record.
 #[derive(Debug)]
 pub(super) struct Record<'b> {
-    /// Offset of its first byte.
+    /// Offset of the first byte.
     pub at: usize,
-    /// Revision of the objects before it; the first format did not note it.
+    /// Revision of the objects before the record; `None` in the first format.
     pub before: Option<u64>,
     pub content: &'b [u8],
-    /// Offset behind its last byte.
+    /// Offset after the last byte.
     pub end: usize,
 }
 
-/// The records of a file.
+/// Records of a file.
 #[derive(Debug, Default)]
 pub(super) struct Records<'b> {
     pub all: Vec<Record<'b>>,
-    /// Offset behind the last of them; what follows is an interrupted write.
+    /// Offset after the last record; an interrupted write follows, if anything.
     pub end: usize,
-    /// They are in the first format.
+    /// Whether the records are in the first format.
     pub old: bool,
 }
 
-/// What is wrong in a file, and where.
+/// Damage in a file, and its offset.
 #[derive(Debug)]
 pub(super) struct Flaw {
     pub at: usize,
@@ -105,7 +106,7 @@ pub(super) fn put<T: Serialize + ?Sized>(
     Ok(())
 }
 
-/// The records of a file up to its end, or up to what an interrupted write left there.
+/// Returns the records of a file, up to its end or to an interrupted write.
 ///
 /// # Errors
 /// The first place where the file is damaged.
@@ -130,16 +131,17 @@ pub(super) fn all(bytes: &[u8]) -> Result<Records<'_>, Flaw> {
     Ok(records)
 }
 
-/// Why there is no whole record at an offset.
+/// Reason why there is no complete record at an offset.
 enum Broken<'b> {
     Head,
-    /// The file ends before the content does.
+    /// The file ends within the content.
     Short,
     Content(&'b [u8]),
 }
 
 impl Broken<'_> {
-    /// What shows that this is damage; none for what an interrupted write may have left.
+    /// Returns a description of the damage; `None` if an interrupted write may have left these
+    /// bytes.
     fn damage(&self, bytes: &[u8], at: usize) -> Option<String> {
         let there = bytes.get(at..).unwrap_or_default();
         if let Some(next) = find(bytes, at + 1) {
@@ -153,7 +155,7 @@ impl Broken<'_> {
             Broken::Head if !there.iter().zip(MAGIC).all(|(b, m)| *b == m || *b == 0) => {
                 Some("no record begins there".to_owned())
             }
-            // Text has no zero byte: all of it was written.
+            // JSON contains no zero byte, so all of the content was written.
             Broken::Content(content) if !content.contains(&0) => {
                 Some("the record there is complete and fails its checksum".to_owned())
             }
@@ -183,7 +185,7 @@ fn read(bytes: &[u8], at: usize) -> Result<Record<'_>, Broken<'_>> {
     }
 }
 
-/// The offset of the next whole record, from an offset on.
+/// Returns the offset of the next complete record at or after an offset.
 fn find(bytes: &[u8], from: usize) -> Option<usize> {
     let mut windows = bytes.get(from..)?.windows(MAGIC.len()).enumerate();
     windows.find_map(|(skipped, window)| {
@@ -191,7 +193,7 @@ fn find(bytes: &[u8], from: usize) -> Option<usize> {
     })
 }
 
-/// A whole record of the first format.
+/// Returns the record of the first format at an offset, if it is complete.
 fn old(bytes: &[u8], at: usize) -> Option<Record<'_>> {
     let len = u32::from_le_bytes(number(bytes, at)?);
     let sum = u32::from_le_bytes(number(bytes, at + 4)?);
@@ -203,8 +205,8 @@ fn old(bytes: &[u8], at: usize) -> Option<Record<'_>> {
     (found.finalize() == sum).then_some(Record { at, before: None, content, end })
 }
 
-/// The first format cannot tell an interrupted write from damage: all of it is whole, or it is
-/// damaged.
+/// Reads a file in the first format. It cannot distinguish an interrupted write from damage, so
+/// anything incomplete is damage.
 fn all_old(bytes: &[u8]) -> Result<Records<'_>, Flaw> {
     let mut records = Records { old: true, ..Records::default() };
     while records.end < bytes.len() {

@@ -1,4 +1,4 @@
-//! The store over a disk that loses, tears and fails, and under a process that is killed.
+//! Tests of the store on a disk that loses data, tears writes and fails, and of a killed process.
 
 mod damage;
 mod memory;
@@ -26,7 +26,7 @@ fn key(source: &str, name: usize) -> Key {
     object(source, name, 0).key()
 }
 
-/// A group of batches of all sorts of changes, some of which are refused.
+/// Returns a group of batches with all sorts of changes, some of which are rejected.
 fn group(rng: &mut Rng) -> Vec<Batch> {
     let change = |rng: &mut Rng| {
         let (source, name) = (["api", "file"][rng.usize(..2)], rng.usize(..4));
@@ -57,7 +57,7 @@ fn same(a: &Objects, b: &Objects) -> bool {
 
 fn opened(disk: Memory) -> Store<Memory> {
     let mut store = Store::open(disk);
-    // So that snapshots are made all the time.
+    // Small, so that snapshots are written all the time.
     store.short_log = 300;
     store
 }
@@ -99,7 +99,8 @@ fn a_disk_that_fails_now_and_then_refuses_and_keeps_the_rest() {
     for seed in 0..60 {
         let mut rng = Rng::with_seed(seed);
         let mut store = opened(Memory { faults: 25, ..Memory::new(seed) });
-        // What may be found after a crash: what was answered, or what may have been written since.
+        // States that may be found after a crash: the acknowledged one, and those possibly written
+        // since.
         let mut possible = vec![Objects::default()];
         for _ in 0..30 {
             let (before, group) = (store.objects().clone(), group(&mut rng));
@@ -167,7 +168,7 @@ fn what_others_said_serves_until_they_have_said_everything_again() {
     assert_eq!(store.objects().all().count(), 5);
     let (etcd, file) = (Source::new("etcd"), Source::new("file"));
     assert_eq!(store.remembered(), [etcd.clone(), file.clone()].into());
-    // One is said again as it was, one as something else, one not at all.
+    // One object is sent again unchanged, one changed, one not at all.
     let again = vec![Change::put(object("etcd", 1, 1)), Change::put(object("etcd", 2, 7))];
     store.commit(&[again], UNIX_EPOCH);
     assert_eq!(store.forgotten(&etcd), vec![Change::delete(key("etcd", 3))]);
@@ -185,7 +186,7 @@ fn what_others_said_serves_until_they_have_said_everything_again() {
 
 const CHILD: &str = "WEIR_TEST_STORE_CHILD";
 
-/// Puts objects for ever, and tells each that is kept.
+/// Writes objects forever, and prints each one that is stored.
 fn write_until_killed(folder: &std::path::Path) {
     let mut store = Store::open(Folder::open(folder).unwrap());
     store.short_log = 20_000;

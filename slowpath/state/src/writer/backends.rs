@@ -1,7 +1,7 @@
-//! Writes of backends: instances of services, said by sources.
+//! Writes of backends: instances of services, written by sources.
 //!
-//! An instance is known by its service, its endpoint and its source. A service's instances may be
-//! there before the service is.
+//! An instance is identified by its service, endpoint and source. A service's instances may exist
+//! before the service does.
 
 use std::sync::Arc;
 
@@ -13,34 +13,33 @@ use crate::backend::{Health, Instance};
 use crate::name::{Name, Precedence, Source};
 use crate::tables::{Entry, places_at};
 
-/// What shall become of a service's list of instances; places are those in the list as it is.
+/// Changes of a service's list of instances; indexes are those in the list before the changes.
 #[derive(Default)]
 struct Changes {
     replaced: Vec<(usize, Arc<Instance>)>,
     added: Vec<Arc<Instance>>,
-    /// Ascending.
+    /// Indexes of removed instances, ascending.
     gone: Vec<usize>,
 }
 
-/// The order of a list of instances. What replaces one without a change of its priority has the
-/// same place.
+/// Compares instances in the order of the list. An instance that is replaced without a change of
+/// its priority keeps its index.
 fn order(one: &Instance, other: &Instance) -> std::cmp::Ordering {
     let key = |instance: &Instance| (instance.endpoint, instance.priority);
     key(one).cmp(&key(other)).then_with(|| one.source.cmp(&other.source))
 }
 
 impl Transaction<'_> {
-    /// Writes a service's instances as a source says them, and releases what the source said of
-    /// this service before and does not say now. Nothing said releases all; what other sources say
-    /// stays.
-    /// Service, source and priority are set here, and health is what is known. Of two with one
+    /// Replaces the instances of a service that a source wrote before by `said`; an empty list
+    /// removes them all. Instances of other sources stay. Service, source and priority of the new
+    /// instances are set here, and health is taken over from the known verdict. Of two with one
     /// endpoint, the last counts.
     pub fn set_backends(&mut self, service: &Name, source: &Source, said: Vec<Instance>) {
         self.set_instances(service, source, said, None);
     }
 
-    /// Writes the instances of a service at some endpoints, which are sorted. `said` has all
-    /// instances of the source there; its instances at other endpoints stay.
+    /// Replaces the source's instances of a service at the given endpoints, which must be sorted,
+    /// by `said`. Its instances at other endpoints stay.
     pub fn set_backends_at(
         &mut self,
         service: &Name,
@@ -88,8 +87,9 @@ impl Transaction<'_> {
         self.apply(service, changes);
     }
 
-    /// Notes what a health checker found of an endpoint, for one service; tells whether that is
-    /// news. It counts for all that sources say of this endpoint and service, now and later.
+    /// Sets the health check verdict on an endpoint for one service; returns whether it changed.
+    /// The verdict applies to the instances of all sources at this endpoint, current and later
+    /// ones.
     pub fn update_backend_health(
         &mut self,
         service: &Name,
@@ -113,8 +113,8 @@ impl Transaction<'_> {
         Ok(true)
     }
 
-    /// Forgets what a health checker found: nobody checks any more, and what the source says counts
-    /// alone. Tells whether there was a verdict.
+    /// Removes the health check verdict, after health checks were disabled: only the source's state
+    /// applies then. Returns whether there was a verdict.
     pub fn forget_backend_health(&mut self, service: &Name, endpoint: &Endpoint) -> bool {
         let list = self.instances(service);
         let health = Health::default();
@@ -126,8 +126,8 @@ impl Transaction<'_> {
         known
     }
 
-    /// Sets which sources win over which, for all instances that are there and that will come. A
-    /// service of which the same sources are heard as before is not touched.
+    /// Sets the precedence of sources for all current and later instances. A service is touched
+    /// only if the order of its instances changes.
     pub fn set_precedence(&mut self, precedence: Precedence) {
         let differs = |instance: &Instance| instance.priority != precedence.of(&instance.source);
         for service in self.services_with(differs) {
@@ -208,12 +208,12 @@ fn places_where(list: &[Arc<Instance>], which: impl Fn(&Instance) -> bool) -> Ve
     (0..list.len()).filter(|n| which(&list[*n])).collect()
 }
 
-/// Whether the endpoint of an instance is among those said, which are sorted by endpoint.
+/// Returns whether `said`, which is sorted by endpoint, contains the endpoint of an instance.
 fn names(said: &[Instance], instance: &Instance) -> bool {
     said.binary_search_by(|other| other.endpoint.cmp(&instance.endpoint)).is_ok()
 }
 
-/// Takes the places out, which ascend.
+/// Removes the entries at these indexes, which must ascend.
 fn remove_places(list: &mut SmallVec<[Arc<Instance>; 1]>, places: &[usize]) {
     if let [one] = places {
         list.remove(*one);

@@ -1,10 +1,10 @@
-//! Why a write is refused. A refused write has changed nothing.
+//! Errors of writes to the tables. A write that fails has changed nothing.
 
 use crate::address::{Address, Endpoint};
 use crate::name::{Name, Source};
 use crate::object::Refusal;
 
-/// Why a write is refused.
+/// Reason why a write failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
     /// There is no service of that name.
@@ -13,31 +13,31 @@ pub enum Error {
     /// There is no frontend at that address.
     #[error("there is no frontend at {0}: `weir db show frontends` lists those that are")]
     FrontendNotFound(Address),
-    /// That service has no such backend.
+    /// The service has no backend at that endpoint.
     #[error(
         "service `{service}` has no backend at {endpoint}: `weir db show backends` lists those \
          that are"
     )]
     BackendNotFound {
-        /// The service.
+        /// Name of the service.
         service: Name,
-        /// Where it would be.
+        /// Endpoint of the write.
         endpoint: Endpoint,
     },
-    /// Another source says what that service is.
+    /// Another source owns the service.
     #[error(
         "service `{name}` is from source `{owner}`, and source `{claimant}` cannot write it too: \
          delete it there first, or choose another name here"
     )]
     ServiceConflict {
-        /// The service.
+        /// Name of the service.
         name: Name,
-        /// Whose it is.
+        /// Source that owns the service.
         owner: Source,
-        /// Who wanted to write it.
+        /// Source of the failed write.
         claimant: Source,
     },
-    /// Another service answers on that address.
+    /// Another service owns the address.
     #[error(
         "address {address} belongs to service `{owner}`, and service `{claimant}` cannot have it \
          too: take it from the one or the other"
@@ -45,45 +45,45 @@ pub enum Error {
     FrontendConflict {
         /// The address.
         address: Address,
-        /// Whose it is.
+        /// Service that owns the address.
         owner: Name,
-        /// Who wanted to have it.
+        /// Service of the failed write.
         claimant: Name,
     },
-    /// The appliance itself answers there.
+    /// The appliance itself uses the address and port.
     #[error(
         "service `{service}` cannot have {address}, a port of the appliance's own address: \
          `{holder}` has it; write another port or address"
     )]
     ReservedPort {
-        /// The service.
+        /// Name of the service.
         service: Name,
-        /// What was said.
+        /// Address of the frontend.
         address: Address,
-        /// The setting or protocol that has the port.
+        /// Setting or protocol that uses the port.
         holder: Box<str>,
     },
-    /// A node port is not one of the appliance's.
+    /// The port is not in the appliance's range of node ports.
     #[error(
         "service `{service}` has node port {port}, and node ports are {first} to {last} \
          (`node_ports` of the configuration): choose another port, or widen the range"
     )]
     NoNodePort {
-        /// The service.
+        /// Name of the service.
         service: Name,
-        /// What was said.
+        /// Port of the frontend.
         port: u16,
-        /// The first that is one.
+        /// First port of the range.
         first: u16,
-        /// The last.
+        /// Last port of the range.
         last: u16,
     },
-    /// What is wanted of it cannot be.
+    /// The spec is invalid.
     #[error("service `{service}` cannot be: {why}")]
     NoSpec {
-        /// The service.
+        /// Name of the service.
         service: Name,
-        /// The field that cannot be, and what is allowed.
+        /// First invalid field, and the allowed values.
         why: Box<Refusal>,
     },
 }

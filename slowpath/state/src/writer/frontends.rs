@@ -1,4 +1,4 @@
-//! Writes of frontends, and where they are redirected to.
+//! Writes of frontends and their redirections.
 
 use std::sync::Arc;
 
@@ -19,9 +19,9 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    // Nothing in Weir calls this yet: the seed names it, and a later issue uses it.
-    /// Has a frontend use the backends of another service; none for those of its own again. The
-    /// other service may come later.
+    // Not called within Weir yet; required by the specification.
+    /// Makes a frontend use the backends of another service; `None` restores those of its own
+    /// service. The other service need not exist yet.
     pub fn set_redirect_to(&mut self, address: &Address, to: Option<Name>) -> Result<(), Error> {
         let not_found = || Error::FrontendNotFound(*address);
         let row = self.next.frontend(address).cloned().ok_or_else(not_found)?;
@@ -45,8 +45,8 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Writes what differs of a service and of those of its frontends that are said, which no other
-    /// service has, and deletes its frontends to which `gone` says yes. Tells the row before.
+    /// Writes what differs of a service and of the given frontends, which no other service may own,
+    /// and deletes its frontends for which `gone` returns true. Returns the service's previous row.
     pub(super) fn put(
         &mut self,
         name: &Name,
@@ -74,7 +74,7 @@ impl Transaction<'_> {
             if !lost.is_empty() {
                 entry.frontends.retain(|row| !gone(row.address()));
             }
-            // Frontends are said only where there is a service.
+            // Frontends are written only for existing services.
             let Some(owner) = &entry.service else { return };
             for said in said {
                 let (owner, place) = (Arc::clone(owner), place_of(&entry.frontends, &said.address));
@@ -96,7 +96,7 @@ impl Transaction<'_> {
         before
     }
 
-    /// Takes rows out of the indexes that are no longer in their entry.
+    /// Removes rows from the indexes after they were removed from their entry.
     pub(super) fn forget(&mut self, rows: &[Arc<Frontend>]) {
         for row in rows {
             let address = *row.address();

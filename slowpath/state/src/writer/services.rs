@@ -12,10 +12,11 @@ use crate::object::FrontendSpec;
 use crate::service::Service;
 
 impl Transaction<'_> {
-    /// Writes a service and all its frontends, its hooks first: frontends that are not named go. Of
-    /// two with one address, the last counts. Tells the service's row before.
+    /// Writes a service and all its frontends, after applying the hooks to it. Other frontends of
+    /// the service are deleted. Of two frontends with one address, the last counts. Returns the
+    /// service's previous row.
     ///
-    /// An address that another service has refuses the whole before anything is written.
+    /// If another service owns one of the addresses, nothing is written.
     pub fn upsert_service_and_frontends(
         &mut self,
         service: Service,
@@ -34,8 +35,8 @@ impl Transaction<'_> {
         Ok(self.put(&name, Some(service), frontends, gone))
     }
 
-    /// Deletes a service of a source with its frontends. Its backends stay: they belong to who said
-    /// them.
+    /// Deletes a source's service with its frontends. Backends stay, because they belong to the
+    /// sources that wrote them.
     pub fn delete_service_and_frontends(
         &mut self,
         name: &Name,
@@ -55,7 +56,7 @@ impl Transaction<'_> {
         Ok(service)
     }
 
-    /// The service as its hooks make it, if it may be written.
+    /// Applies the hooks to a service and checks that its source owns it.
     fn admit(&self, mut service: Service) -> Result<Service, Error> {
         let (name, source) = (service.name.clone(), service.source.clone());
         for hook in &self.state.hooks {
@@ -72,7 +73,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// Refuses an address that another service has.
+    /// Rejects an address that another service owns.
     pub(super) fn check_owner(&self, address: &Address, claimant: &Name) -> Result<(), Error> {
         match self.next.owners.get(address) {
             Some(owner) if owner != claimant => Err(Error::FrontendConflict {

@@ -1,5 +1,5 @@
-//! The writer: what each operation does, the defects that others had, and random histories against
-//! a plain model.
+//! Tests of the writer: each operation, defects known from other implementations, and random
+//! histories against a simple model.
 
 use std::time::{Duration, SystemTime};
 
@@ -32,7 +32,7 @@ fn now(seconds: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
 }
 
-/// `192.0.2.host`, port 80, TCP.
+/// Returns `192.0.2.host`, port 80, TCP.
 fn address(host: u8) -> Address {
     Address::new([192, 0, 2, host].into(), 80, 6)
 }
@@ -49,12 +49,12 @@ fn service_of(text: &str, from: &str) -> Service {
     Service::new(name(text), source(from))
 }
 
-/// `10.0.0.host`, port 8080, TCP.
+/// Returns `10.0.0.host`, port 8080, TCP.
 fn endpoint(host: u8) -> Endpoint {
     Endpoint { addr: [10, 0, 0, host].into(), port: 8080, protocol: 6 }
 }
 
-/// Of nobody: the writer says whose.
+/// Returns an instance with a dummy service and source, which the writer replaces.
 fn instance(host: u8) -> Instance {
     Instance::new(endpoint(host), name("nobody"), source("nobody"))
 }
@@ -64,14 +64,15 @@ fn of_cluster(host: u8, cluster: u32) -> Instance {
     Instance { place: Some(Arc::new(place)), ..instance(host) }
 }
 
-/// Writes in a transaction of its own; tells what the writes told, and the revision.
+/// Writes in one transaction; returns the result of the writes, and the revision.
 fn write<R>(writer: &Writer, at: u64, writes: impl FnOnce(&mut Transaction<'_>) -> R) -> (R, u64) {
     let mut transaction = writer.begin(now(at));
     let result = writes(&mut transaction);
     (result, transaction.commit())
 }
 
-/// A writer with `web` of the file at 192.0.2.1, and backends 10.0.0.1 and 10.0.0.2.
+/// Returns a writer with service `web` of source `file` at 192.0.2.1, and backends 10.0.0.1 and
+/// 10.0.0.2.
 fn web() -> Writer {
     let writer = Writer::new();
     write(&writer, 1, |t| {
@@ -85,7 +86,7 @@ fn row(writer: &Writer, host: u8) -> Arc<Frontend> {
     writer.tables().frontend(&address(host)).unwrap().clone()
 }
 
-/// Hosts of the instances of a service with their sources, in order.
+/// Returns the hosts of a service's instances with their sources, in order.
 fn hosts(writer: &Writer, service: &str) -> Vec<(u8, String)> {
     let tables = writer.tables();
     let list = tables.entry(&name(service)).into_iter().flat_map(|entry| &entry.instances);
@@ -100,7 +101,7 @@ fn of_file(hosts: &[u8]) -> Vec<(u8, String)> {
     hosts.iter().map(|host| (*host, "file".to_owned())).collect()
 }
 
-/// What a plane would be told of 192.0.2.host.
+/// Returns the desired state of 192.0.2.host for a plane.
 fn wanted(writer: &Writer, host: u8) -> Wanted {
     choose(&writer.tables(), &row(writer, host), &Appliance::default())
 }

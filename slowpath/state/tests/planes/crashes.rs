@@ -1,7 +1,7 @@
-//! From objects on a disk to maps, with power that goes at any byte: what was answered is there
-//! afterwards, what wasn't is whole or not at all, and the maps follow.
+//! Power failures at any byte, from objects on a disk to maps: acknowledged changes are there
+//! afterwards, others completely or not at all, and the maps follow.
 //!
-//! `SIMULATION_SEED=7 cargo test -p state --test planes` plays one life again.
+//! `SIMULATION_SEED=7 cargo test -p state --test planes` replays one lifetime.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -23,20 +23,20 @@ use state::store::{Disk, Store};
 
 const LIVES: u64 = 40;
 
-/// Files that outlive whoever writes them, and power that may go.
+/// Files that outlive the process, and power that may fail.
 #[derive(Clone, Default)]
 struct Drive(Rc<RefCell<Platter>>);
 
 #[derive(Default)]
 struct Platter {
-    /// What is kept for sure, and what was written.
+    /// Durable contents and written contents of each file.
     files: BTreeMap<String, (Vec<u8>, Vec<u8>)>,
-    /// Bytes and calls until the power goes; none for never.
+    /// Bytes and calls until the power fails; `None` for never.
     power: Option<usize>,
 }
 
 impl Platter {
-    /// How much of some work is done before the power goes.
+    /// Returns how much of some work is done before the power fails.
     fn work(&mut self, work: usize) -> (usize, io::Result<()>) {
         match self.power {
             None => (work, Ok(())),
@@ -51,7 +51,7 @@ impl Platter {
         }
     }
 
-    /// The power is back. Of what wasn't synced, some of the beginning is there.
+    /// Restores the power. Of unsynced appended data, a random prefix is kept.
     fn restart(&mut self, rng: &mut Rng) {
         self.power = None;
         for (kept, now) in self.files.values_mut() {
@@ -106,7 +106,7 @@ impl Disk for Drive {
     }
 }
 
-/// A process: the store, what reads it, and the world with the maps.
+/// A process: the store, the reflector that reads it, and the world with the maps.
 struct House {
     drive: Drive,
     store: Store<Drive>,
@@ -116,7 +116,7 @@ struct House {
 }
 
 impl House {
-    /// Begins with what the disk has.
+    /// Starts a process with the contents of the disk.
     fn open(drive: Drive, mut world: World) -> House {
         let store = Store::open(drive.clone());
         let mut reflector = reflector();
@@ -128,7 +128,7 @@ impl House {
         House { drive, store, reflector, world, reflected }
     }
 
-    /// Whether it was answered.
+    /// Commits a change; returns whether it was acknowledged.
     fn ask(&mut self, change: Change) -> bool {
         let answers = self.store.commit(&[vec![change]], self.world.now.wall);
         let events = self.store.take_events();
@@ -152,7 +152,7 @@ fn wishes(objects: &Objects) -> BTreeMap<Key, Spec> {
     objects.all().map(|object| (object.key(), object.spec.clone())).collect()
 }
 
-/// What would be asked, and what is wanted then.
+/// Returns a random change, and applies it to the desired objects.
 fn random_change(rng: &mut Rng, wanted: &mut BTreeMap<Key, Spec>) -> Change {
     let number = rng.usize(..4);
     let (service, list) = (name(&format!("shop/web-{number}")), format!("shop/list-{number}"));

@@ -1,5 +1,5 @@
-//! The map plane, step by step: what it writes for which frontend, in which order, and what is left
-//! when a write fails.
+//! Tests of the map plane: what it writes for each frontend, in which order, and what is left when
+//! a write fails.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn web() -> FrontendSpec {
     FrontendSpec::new(at("203.0.113.10", 80), Kind::LoadBalancer)
 }
 
-/// Random, so that tables don't fill the expected lines.
+/// Algorithm `random`, so that Maglev tables do not fill the expected lines.
 fn service(text: &str) -> Service {
     Service::new(name(text), source()).with(|spec| spec.algorithm = Algorithm::Random).unwrap()
 }
@@ -52,7 +52,7 @@ fn fails(world: &World, text: &str, at: &str) {
     world.write(|to| to.update_backend_health(&name(text), &endpoint(at), false)).unwrap();
 }
 
-/// A world with one service, `web`, at these backends, told.
+/// Returns a world whose plane has one service, `web`, with these backends.
 fn with(service: Service, saids: Vec<FrontendSpec>, backends: &[&str]) -> World {
     let mut world = World::new();
     put(&world, service, saids);
@@ -72,7 +72,7 @@ fn error(world: &World, said: &FrontendSpec) -> String {
     }
 }
 
-/// Each write since a mark, in words.
+/// Returns a word for each write since a mark.
 fn log(world: &World, since: usize) -> Vec<String> {
     let word = |(key, deleted): &(Key, bool)| {
         let what = match key {
@@ -217,7 +217,7 @@ fn slots_are_ordered_and_counts_tell_who_serves() {
     assert_eq!(slots.iter().map(of).collect::<Vec<_>>(), expected);
     assert_eq!(lines_with(&world, "COUNT=2 QCOUNT=3").len(), 1);
 
-    // Nothing active: those that terminate serve.
+    // No backend is active: the terminating ones serve.
     set(&world, "web", &[(endpoint("10.0.0.1"), State::Terminating)]);
     world.steps();
     assert_eq!(lines_with(&world, "COUNT=1 QCOUNT=0").len(), 1);
@@ -235,7 +235,7 @@ fn a_new_backend_is_there_before_its_slot_and_an_old_one_until_after() {
     let mark = world.plane.maps().maps.log.len();
     set(&world, "web", &active(&["10.0.0.2"]));
     world.steps();
-    // One served before and one serves now: the master is as it was.
+    // One backend served before and one serves now: the master is unchanged.
     assert_eq!(log(&world, mark), ["Backends", "slot 1", "Maglev", "-Backends"]);
 
     let mark = world.plane.maps().maps.log.len();
@@ -447,7 +447,7 @@ fn a_shared_backend_stays_until_the_last_lets_go_and_tells_the_most_alive_state(
     set(&world, "web", &[]);
     world.steps();
     assert_eq!(lines_with(&world, "BE:"), ["BE: ADDR=10.0.0.1:8080/TCP STATE=terminating"]);
-    // A verdict of health is one service's own.
+    // A health check verdict is for one service only.
     set(&world, "web", &active(&["10.0.0.1"]));
     fails(&world, "web", "10.0.0.1");
     world.steps();
@@ -489,7 +489,7 @@ fn node_ports_are_a_wildcard_and_a_copy_per_address_of_the_family() {
     ];
     assert_eq!(masters(&world), all);
 
-    // One family goes: the other's rows of the same port stay.
+    // One address family is removed: rows of the other with the same port stay.
     put(&world, service("web"), saids[..1].to_vec());
     world.steps();
     assert_eq!(masters(&world), all[..3]);
@@ -610,7 +610,7 @@ fn what_nobody_claims_after_a_restart_goes_with_the_first_prune() {
     put(&world, service("api"), vec![second.clone()]);
     set(&world, "api", &active(&["10.0.0.2"]));
     world.steps();
-    // What a crash may have left: rows that belong to nothing.
+    // Possible leftovers of a crash: rows that no frontend uses.
     let maps = &mut world.plane.maps_mut().maps;
     let stray = [Key::Maglev(77), Key::Match(77, 2), Key::Reverse(78)];
     let table = map_plane::Table::One { backend: 2, size: 251 };

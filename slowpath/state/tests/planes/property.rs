@@ -1,4 +1,4 @@
-//! Random changes against a simple model, with and without faults, with checks at every write.
+//! Random changes compared with a simple model, with and without faults, checked at every write.
 
 use proptest::prelude::*;
 

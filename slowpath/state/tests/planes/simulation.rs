@@ -1,7 +1,8 @@
-//! Lives of an appliance: changes, faults, restarts with the maps kept and the tables said anew.
+//! Lifetimes of an appliance: changes, faults, and restarts after which the maps are kept and the
+//! tables are written again.
 //!
-//! Each life follows from its seed. `SIMULATION_SEED=7 cargo test -p state --test planes` plays
-//! one again; `SIMULATIONS=10000` plays as many.
+//! Each lifetime is determined by its seed. `SIMULATION_SEED=7 cargo test -p state --test planes`
+//! replays one; `SIMULATIONS=10000` sets their number.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use state::address::Address;
 use state::dump::Record;
 use state::plane::Plane;
 
-/// How many lives are played where nobody says.
+/// Default number of lifetimes.
 const LIVES: u64 = 60;
 
 #[test]
@@ -25,7 +26,7 @@ fn whatever_happens_the_maps_become_what_was_said() {
     }
 }
 
-/// Tells the seed of a life that went wrong.
+/// Prints the seed of a lifetime that failed.
 struct Seed(u64);
 
 impl Drop for Seed {
@@ -52,20 +53,20 @@ fn live(seed: u64) {
     drop(told);
 }
 
-/// Changes, steps and faults.
+/// Applies changes, steps and faults.
 fn work(world: &mut World, model: &mut Model, rng: &mut Rng) {
     for _ in 0..rng.usize(..60) {
         world.plane.maps_mut().per_mille = [0, 10, 100, 500][rng.usize(..4)];
         ops::change(world, model, rng.u64(..));
-        // Not always is it heard at once.
+        // Changes are not always observed at once.
         for _ in 0..rng.usize(..3) {
             world.step();
         }
     }
 }
 
-/// The process ends in the middle of whatever it did. Meanwhile people change their minds. The next
-/// process hears of it from one source after the other.
+/// Restarts the process in any state, with changes in the meantime. The sources write their lists
+/// to the new process one after the other.
 fn restart(world: World, model: &mut Model, rng: &mut Rng) -> World {
     let before = identifiers(&world);
     let known = world.lines();
@@ -103,7 +104,7 @@ fn restart(world: World, model: &mut Model, rng: &mut Rng) -> World {
     world.assert_is(model);
     let after = identifiers(&world);
     for (address, id) in &before {
-        // Where a frontend and a copy of a node port follow each other, the number is another.
+        // Where a frontend and a copy of a node port replace each other, the identifier changes.
         let own = ops::OWN.contains(&address.prefix.addr.to_string().as_str());
         if !own && after.contains_key(address) {
             assert_eq!(after[address], *id, "{address} has another identifier");
@@ -112,7 +113,7 @@ fn restart(world: World, model: &mut Model, rng: &mut Rng) -> World {
     world
 }
 
-/// Changes that are made while there is no process.
+/// Applies changes while there is no process.
 fn meanwhile(model: &mut Model, rng: &mut Rng) {
     let mut nobody = World::new();
     nobody.write(|to| {
@@ -137,7 +138,7 @@ fn identifiers(world: &World) -> BTreeMap<Address, u32> {
     records.filter_map(of).collect()
 }
 
-/// What an operator sees first after a crash with everything half written.
+/// The state after a crash in the middle of writing is repaired.
 #[test]
 fn a_crash_at_any_write_is_mended_by_the_next_process() {
     for crash in 0..200 {
@@ -150,7 +151,7 @@ fn a_crash_at_any_write_is_mended_by_the_next_process() {
         for _ in 0..5 {
             ops::change(&mut world, &mut model, rng.u64(..));
         }
-        // From this write on, nothing is written any more.
+        // All writes from this one on fail.
         world.plane.maps_mut().maps.dies_after(crash % 40);
         world.step();
         let mut world = world.restart();

@@ -1,5 +1,5 @@
-//! The four kinds of the second generation, joined: a cluster's configuration names those of its
-//! peers, which select advertisements; a node may have an override.
+//! Joins the four kinds of the second generation: a cluster configuration refers to peer
+//! configurations, which select advertisements; a node may have an override.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::object::bgp::{
 };
 use crate::object::{Object, Refusal};
 
-/// Fields of ours by the names that the second generation has for them.
+/// Names of Weir's fields in the second generation.
 const SECOND: [(&str, &str); 18] = [
     ("node_selector", "nodeSelector"),
     ("match_expressions", "matchExpressions"),
@@ -40,7 +40,7 @@ const SECOND: [(&str, &str); 18] = [
     ("password", "authSecretRef"),
 ];
 
-/// The same of an advertisement.
+/// Names of an advertisement's fields in the second generation.
 const PART: [(&str, &str); 5] = [
     ("services", "selector"),
     ("match_expressions", "matchExpressions"),
@@ -49,25 +49,25 @@ const PART: [(&str, &str); 5] = [
     ("ipv6", "aggregationLengthIPv6"),
 ];
 
-/// One of the four with where it stands: file, document, and path in it.
+/// Object with its location: file, document, and path in the document.
 #[derive(Debug)]
 pub(in crate::kubernetes) struct Kept<T> {
     pub object: T,
     pub place: (String, usize, String),
 }
 
-/// What was read of the four kinds.
+/// Objects of the four kinds.
 #[derive(Debug, Default)]
 pub(in crate::kubernetes) struct Pieces {
     pub clusters: Vec<Kept<ClusterConfig>>,
     peers: BTreeMap<String, (Neighbor, Vec<Option<Selector>>)>,
-    /// Names with labels and parts.
+    /// Advertisements by name, each with its converted parts.
     advertisements: BTreeMap<String, (Advertisement, Vec<AdvertisementSpec>)>,
     overrides: BTreeMap<String, NodeConfigOverride>,
 }
 
 impl Pieces {
-    /// Takes a peer's configuration, and checks it where it stands.
+    /// Adds a peer configuration, after validating it.
     pub(in crate::kubernetes) fn peer(&mut self, from: &PeerConfig) -> Result<(), Refusal> {
         let spec = &from.spec;
         let mut neighbor = neighbor_of(&spec.session());
@@ -85,7 +85,7 @@ impl Pieces {
         once(self.peers.insert(name, (neighbor, selectors)), &from.metadata.name)
     }
 
-    /// Takes advertisements; those of pods are noted and left out.
+    /// Adds an advertisement; parts for pods are noted and omitted.
     pub(in crate::kubernetes) fn advertisement(
         &mut self,
         from: Advertisement,
@@ -118,13 +118,13 @@ impl Pieces {
         once(self.advertisements.insert(name.clone(), (from, parts)), &name)
     }
 
-    /// Takes a node's override.
+    /// Adds a node's override.
     pub(in crate::kubernetes) fn node(&mut self, from: NodeConfigOverride) -> Result<(), Refusal> {
         let name = from.metadata.name.clone();
         once(self.overrides.insert(name.clone(), from), &name)
     }
 
-    /// The policy that a cluster's configuration is.
+    /// Converts a cluster configuration to a policy.
     pub(in crate::kubernetes) fn policy(
         &self,
         from: &ClusterConfig,
@@ -158,8 +158,8 @@ impl Pieces {
             unresolved: Vec::new(),
         };
         for (i, peer) in from.peers.iter().enumerate() {
-            // Kubernetes' objects come and go one by one: what names one that is not there waits
-            // for it, and nothing else does.
+            // Kubernetes objects are created and deleted one by one: only the peer that refers to a
+            // missing object waits for it.
             if let Some(missing) = self.missing(peer) {
                 router.unresolved.push(missing.into());
                 continue;
@@ -172,7 +172,8 @@ impl Pieces {
         Ok(router)
     }
 
-    /// Why a peer's configuration can't be found; none where it can, or none is named.
+    /// Returns a description of a peer's missing configuration; `None` if it exists or none is
+    /// named.
     fn missing(&self, peer: &Peer) -> Option<String> {
         let named = &peer.peer_config_ref.as_ref()?.name;
         if self.peers.contains_key(named) {
@@ -186,7 +187,7 @@ impl Pieces {
         Some(format!("peer `{}`: there is no CiliumBGPPeerConfig `{named}`; {there}", peer.name))
     }
 
-    /// A neighbor; the advertisements that it selects are added to its router's.
+    /// Converts a peer, and adds the advertisements that it selects to its router.
     fn neighbor(
         &self,
         from: &Peer,
@@ -219,7 +220,7 @@ impl Pieces {
         Ok(neighbor)
     }
 
-    /// No selector selects nothing.
+    /// Returns the selected advertisements; none without a selector.
     fn selected<'p>(
         &'p self,
         selector: Option<&'p Selector>,
@@ -259,7 +260,7 @@ fn once<T>(before: Option<T>, name: &str) -> Result<(), Refusal> {
     }
 }
 
-/// Adds what is said more of a route.
+/// Adds path attributes to those of a route.
 pub(super) fn add(to: &mut PathAttributes, more: &PathAttributes) {
     to.kinds.clone_from(&more.kinds);
     to.communities.extend(more.communities.iter().cloned());

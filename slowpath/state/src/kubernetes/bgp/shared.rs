@@ -1,4 +1,4 @@
-//! What both generations say in the same words, and the objects that they become.
+//! Parts that both generations have in common, and the conversion to objects.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -12,19 +12,20 @@ use crate::object::bgp::{
 };
 use crate::object::{Object, Refusal, Spec};
 
-/// What attributes of pods' addresses are for; there are no pods here.
+/// Selector types for addresses of pods, which the appliance does not have.
 pub(super) const OF_PODS: [&str; 2] = ["PodCIDR", "CiliumPodIPPool"];
 
-/// The annotation of policies that Cilium's objects became: the generation of those objects.
+/// Annotation of policies converted from Cilium's objects: the generation of those objects.
 pub const GENERATION: &str = "weir.dev/cilium-bgp-generation";
 
-/// Its value for a CiliumBGPPeeringPolicy.
+/// Value of [`GENERATION`] for a CiliumBGPPeeringPolicy.
 pub const FIRST_GENERATION: &str = "1";
 
-/// Its value for a CiliumBGPClusterConfig.
+/// Value of [`GENERATION`] for a CiliumBGPClusterConfig.
 pub const SECOND_GENERATION: &str = "2";
 
-/// A neighbor with this session, of no address yet; what is not said is as usual.
+/// Creates a neighbor with these session parameters, and no address yet; missing parameters have
+/// their defaults.
 pub(super) fn neighbor_of(from: &SessionFields) -> Neighbor {
     let mut neighbor = Neighbor::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
     let set = |field: &mut u32, said: Option<u32>| *field = said.unwrap_or(*field);
@@ -42,13 +43,13 @@ pub(super) fn neighbor_of(from: &SessionFields) -> Neighbor {
     neighbor
 }
 
-/// None said is any.
+/// Returns the AS number; 0 (any) if it is missing.
 pub(super) fn asn_of(said: Option<u32>) -> u32 {
     said.unwrap_or_default()
 }
 
-/// One address, written as such or as the network of it alone, with the interface behind a
-/// link-local one: `fe80::1%eth0`.
+/// Parses one address, with or without its full prefix length, and the interface of a link-local
+/// one: `fe80::1%eth0`.
 pub(super) fn peer_address(text: &str, field: &str) -> Result<(IpAddr, Option<Box<str>>), Refusal> {
     let (place, length) = text.split_once('/').unwrap_or((text, ""));
     let (address, interface) = match place.split_once('%') {
@@ -78,7 +79,7 @@ pub(super) fn peer_address(text: &str, field: &str) -> Result<(IpAddr, Option<Bo
     Ok((parsed, interface.map(Into::into)))
 }
 
-/// Families with all advertisements.
+/// Returns the address families, with all advertisements.
 pub(super) fn families(from: &[FamilyFields], field: &str) -> Result<Vec<FamilySpec>, Refusal> {
     let one = |(i, from): (usize, &FamilyFields)| {
         let family = match (&*from.afi, &*from.safi) {
@@ -95,7 +96,7 @@ pub(super) fn families(from: &[FamilyFields], field: &str) -> Result<Vec<FamilyS
     from.iter().enumerate().map(one).collect()
 }
 
-/// Load balancers' addresses, unless others are named.
+/// Returns the kinds of addresses; if the list is empty, addresses of load balancers.
 pub(super) fn kinds(from: &[AddressKind]) -> Vec<AddressKind> {
     match from {
         [] => vec![AddressKind::LoadBalancerIp],
@@ -103,7 +104,7 @@ pub(super) fn kinds(from: &[AddressKind]) -> Vec<AddressKind> {
     }
 }
 
-/// Communities and preference, each community by its own field.
+/// Returns path attributes. Errors name the field of each community.
 pub(super) fn attributes(
     said: &CommunityFields,
     local_preference: Option<u32>,
@@ -136,7 +137,7 @@ fn read<T: TryFrom<String, Error = String>>(
     texts.iter().enumerate().map(one).collect()
 }
 
-/// The object, or what is wrong with it by the names of the fields that were written.
+/// Creates the object. Errors name the fields as they were written.
 pub(super) fn checked(
     meta: &Meta,
     spec: BgpPeeringPolicySpec,
@@ -161,7 +162,7 @@ pub(super) fn checked(
     Ok(object)
 }
 
-/// A path with its parts in other words; a part that has none is left out.
+/// Renames the parts of a path; a part whose new name is empty is omitted.
 pub(super) fn renamed(path: &str, names: &[(&str, &str)]) -> String {
     let part = |part: &str| {
         let (name, index) = part.find('[').map_or((part, ""), |at| part.split_at(at));

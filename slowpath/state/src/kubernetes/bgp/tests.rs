@@ -1,4 +1,4 @@
-//! Both generations of Cilium's BGP objects, and our own shape, as YAML.
+//! Tests of Cilium's BGP objects of both generations, and of Weir's own format, in YAML.
 
 use serde_json::{Value, json};
 
@@ -191,7 +191,7 @@ fn without_a_service_selector_nothing_of_services_is_announced() {
     let text = format!("{}{}", &FIRST[..cut], &FIRST[end..]);
     let spec = spec(&found(&text, "edge-1"));
     assert_eq!(spec["routers"][0]["advertisements"], json!([{}]));
-    // Local preference isn't said to another system, and that is no reason to refuse the policy.
+    // Local preference is not sent to another AS; it is ignored, and the policy is accepted.
     let text = FIRST.replace("peerASN: 64512", "peerASN: 64513");
     let found = found(&text, "edge-1");
     assert!(found.notes.iter().any(|note| note.contains("localPreference")), "{:?}", found.notes);
@@ -272,7 +272,7 @@ fn a_peer_whose_configuration_is_not_there_is_left_out_and_nothing_else_is() {
     let words = "peer `peer-65000-tor1`: there is no CiliumBGPPeerConfig `gone`; there is: \
                  cilium-peer";
     assert_eq!(router["unresolved"], json!([words]));
-    // The only one that there is may be missing too.
+    // The only peer configuration may be missing too.
     let (head, tail) = SECOND.split_at(SECOND.find("    - name: peer-65000-tor2").unwrap());
     let alone = format!("{head}{}", &tail[tail.find("---").unwrap()..]);
     let alone = alone.replacen("peerConfigRef: {name: cilium-peer}", "peerConfigRef: {name: x}", 1);

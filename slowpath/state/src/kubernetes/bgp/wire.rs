@@ -1,4 +1,4 @@
-//! The fields of Cilium's BGP objects that are read, by Cilium's names.
+//! Fields of Cilium's BGP objects that are read, with Cilium's names.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use crate::kubernetes::Meta;
 use crate::object::bgp::{AddressKind, BgpPeeringPolicySpec, Selector};
 
-/// `weir.dev/v1` `BgpPeeringPolicy`: our own shape.
+/// `weir.dev/v1` `BgpPeeringPolicy`: Weir's own format.
 #[derive(Clone, Debug, Deserialize)]
 pub(in crate::kubernetes) struct Own {
     pub metadata: Meta,
@@ -77,7 +77,7 @@ impl NeighborFields {
     }
 }
 
-/// What both generations say of a session.
+/// Session parameters that both generations have.
 #[derive(Clone, Debug, Default)]
 pub struct SessionFields {
     pub peer_port: Option<u16>,
@@ -107,7 +107,7 @@ pub struct GracefulRestart {
 pub struct FamilyFields {
     pub afi: String,
     pub safi: String,
-    /// The second generation's: which advertisements are told.
+    /// Only in the second generation: selects the advertisements of the family.
     pub advertisements: Option<Selector>,
 }
 
@@ -246,7 +246,7 @@ pub struct ServiceFields {
     pub aggregation_ipv6: Option<u8>,
 }
 
-/// `CiliumBGPNodeConfigOverride`, of the node that has its name.
+/// `CiliumBGPNodeConfigOverride`, for the node with the same name.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(in crate::kubernetes) struct NodeConfigOverride {

@@ -1,20 +1,20 @@
-//! Kinds of addresses that are announced.
+//! Kinds of service addresses that are advertised.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Which addresses of a service.
+/// Kind of a service address.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, JsonSchema,
 )]
 pub enum AddressKind {
-    /// Those that a load balancer gave.
+    /// Address assigned by a load balancer.
     #[serde(rename = "LoadBalancerIP")]
     LoadBalancerIp,
-    /// Its own within the cluster.
+    /// Cluster-internal address of the service.
     #[serde(rename = "ClusterIP")]
     ClusterIp,
-    /// Those that somebody routes here.
+    /// External address (`externalIPs`), which is routed to the nodes by other means.
     #[serde(rename = "ExternalIP")]
     ExternalIp,
 }

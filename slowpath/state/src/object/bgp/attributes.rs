@@ -1,4 +1,4 @@
-//! What is said of a route beside its prefix: communities, preferences, a longer path.
+//! Path attributes of routes: communities, local preference, prepending and MED.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -11,7 +11,7 @@ use super::bounds::within;
 use crate::object::Refusal;
 use config::services::is_default;
 
-/// Communities that have names, the first name of a number being Cilium's.
+/// Names of well-known communities. Of several names of one number, Cilium's comes first.
 const WELL_KNOWN: [(&str, u32); 15] = [
     ("internet", 0),
     ("planned-shut", 0xffff_0000),
@@ -29,35 +29,37 @@ const WELL_KNOWN: [(&str, u32); 15] = [
     ("no-export-subconfed", 0xffff_ff03),
     ("no-peer", 0xffff_ff04),
 ];
-/// The most communities of one sort that a route carries.
+/// Maximum number of communities of one type on a route.
 const COMMUNITIES_MAX: usize = 255;
-/// The most times that our number is said once more: with it, a path's segment is full.
+/// Maximum number of additional copies of our AS number: together with the number itself they fill
+/// one path segment.
 const PREPEND_MAX: u32 = 254;
 
-/// Path attributes. What several say of one route is joined: all communities, the highest local
-/// preference, the longest path, the lowest MED.
+/// Path attributes. Several that apply to one route are combined: all communities, the highest
+/// local preference, the longest prepending, and the lowest MED.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PathAttributes {
-    /// Of which routes it is said, by the kind of address; of all where it is left out.
+    /// Kinds of addresses whose routes get these attributes. Default: all.
     #[serde(skip_serializing_if = "is_default")]
     pub kinds: Vec<AddressKind>,
-    /// Standard communities: `65000:100`, a decimal number or a well-known name.
+    /// Standard communities: `65000:100`, a decimal number or a well-known name; at most 255.
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(with = "Vec<String>")]
     pub communities: Vec<Community>,
-    /// Large communities: `65000:1:2` (RFC 8092).
+    /// Large communities (RFC 8092): `65000:1:2`; at most 255.
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(with = "Vec<String>")]
     pub large_communities: Vec<LargeCommunity>,
-    /// LOCAL_PREF, which is said within an autonomous system only.
+    /// LOCAL_PREF. Only sent to neighbors of the same autonomous system.
     #[serde(skip_serializing_if = "is_default")]
     pub local_preference: Option<u32>,
-    /// How often our number is said once more, to neighbors of other autonomous systems.
+    /// Number of additional copies of our AS number in AS_PATH, 0 to 254, sent to neighbors in
+    /// other autonomous systems. Default: 0.
     #[schemars(range(min = 0, max = 254))]
     #[serde(skip_serializing_if = "is_default")]
     pub prepend: u8,
-    /// MULTI_EXIT_DISC: the lowest is preferred.
+    /// MULTI_EXIT_DISC; the lowest value is preferred.
     #[serde(skip_serializing_if = "is_default")]
     pub med: Option<u32>,
 }
@@ -79,11 +81,11 @@ impl PathAttributes {
     }
 }
 
-/// A standard community. Two are equal when their numbers are, however they are written.
+/// Standard community. Two are equal if their numbers are, regardless of their notation.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Community {
-    /// Its number.
+    /// Number of the community.
     pub number: u32,
     written: Box<str>,
 }
@@ -137,7 +139,7 @@ impl TryFrom<String> for Community {
     }
 }
 
-/// A large community.
+/// Large community (RFC 8092).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct LargeCommunity(pub [u32; 3]);
@@ -163,7 +165,7 @@ impl TryFrom<String> for LargeCommunity {
     }
 }
 
-/// Digits and nothing else: no sign.
+/// Parses decimal digits; a sign is not accepted.
 fn digits<T: std::str::FromStr>(text: &str) -> Option<T> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }

@@ -1,4 +1,4 @@
-//! Bidirectional forwarding detection beside a session: whether the way to a neighbor is watched.
+//! Bidirectional forwarding detection of the path to a BGP neighbor.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,31 +7,32 @@ use super::bounds::within;
 use crate::object::Refusal;
 use config::services::is_default;
 
-/// Bidirectional forwarding detection (RFC 5880): whether the way to the neighbor is watched.
+/// Bidirectional forwarding detection (BFD, RFC 5880) of the path to the neighbor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BfdSpec {
-    /// Whether it is.
+    /// Whether BFD is enabled. Default: false.
     pub enabled: bool,
-    /// Milliseconds from one packet of ours to the next, if the neighbor takes so many.
+    /// Desired minimum interval between sent packets, milliseconds, 10 to 60000. Default: 300.
     #[schemars(range(min = 10, max = 60000))]
     pub transmit_ms: u32,
-    /// Milliseconds between packets of the neighbor's that we can take.
+    /// Required minimum interval between received packets, milliseconds, 10 to 60000. Default: 300.
     #[schemars(range(min = 10, max = 60000))]
     pub receive_ms: u32,
-    /// How many that are missing in a row make a failure.
+    /// Detection multiplier, 2 to 255: number of consecutive missing packets that are a failure.
+    /// Default: 3.
     #[schemars(range(min = 2, max = 255))]
     pub multiplier: u8,
-    /// The neighbor is more than one hop away (RFC 5883).
+    /// Multihop BFD (RFC 5883), for a neighbor more than one hop away. Default: false.
     pub multihop: bool,
-    /// With `multihop`: packets that arrive with fewer hops left are not taken. Where it is left
-    /// out, 255 less one for each router that the neighbor's `hops` allow, one router at least. A
-    /// BIRD begins with 64 and not with 255: behind one router 63 has to stand here.
+    /// With `multihop`, the minimum TTL of received packets, 1 to 255. Default: 255 minus the
+    /// number of routers that the neighbor's `hops` allow, at least one: 254 for `hops` up to 2.
+    /// BIRD sends with a TTL of 64 instead of 255: behind one router, set 63.
     #[schemars(range(min = 1, max = 255))]
     #[serde(skip_serializing_if = "is_default")]
     pub minimum_ttl: Option<u8>,
-    /// Once the way was found cut, there is no session before BFD is up again, or the neighbor
-    /// holds BFD down on purpose.
+    /// After BFD has detected a failure, keep the BGP session down until BFD is up again or the
+    /// neighbor signals AdminDown. Default: false.
     #[serde(skip_serializing_if = "is_default")]
     pub strict: bool,
 }

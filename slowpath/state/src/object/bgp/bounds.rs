@@ -1,8 +1,8 @@
-//! Numbers within their ranges, lists within their lengths.
+//! Validation of numeric ranges and list lengths.
 
 use crate::object::Refusal;
 
-/// Refuses a number that is out of its range.
+/// Rejects a number that is out of range.
 pub(super) fn within(field: &str, value: u32, least: u32, most: u32) -> Result<(), Refusal> {
     match (least..=most).contains(&value) {
         true => Ok(()),

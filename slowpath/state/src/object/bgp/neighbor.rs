@@ -1,4 +1,4 @@
-//! A neighbor: where it is, how the session to it is, what it is told.
+//! BGP neighbors: address, session parameters and advertised routes.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -13,81 +13,85 @@ use super::bounds::within;
 use crate::object::Refusal;
 use config::services::is_default;
 
-/// The port of BGP.
+/// Default TCP port of BGP.
 const PORT: u16 = 179;
-/// Keys of TCP-AO of one neighbor: enough for a rotation in several steps.
+/// Maximum number of TCP-AO keys of a neighbor: sufficient for a key rotation in several steps.
 const TCP_AO_KEYS_MAX: usize = 8;
 
-/// A router to which one of ours speaks.
+/// BGP neighbor of a virtual router.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Neighbor {
-    /// Its address.
+    /// Address of the neighbor.
     pub address: IpAddr,
-    /// The interface by which alone it is reached; the kernel's choice where it is left out. A
-    /// link-local address counts on one network only, and needs it.
+    /// Interface to which connections to the neighbor are bound. Required for a link-local address,
+    /// which is valid on one link only. Default: chosen by the kernel.
     #[schemars(length(min = 1, max = 15))]
     #[serde(default, skip_serializing_if = "is_default")]
     pub interface: Option<Box<str>>,
-    /// Its port.
+    /// TCP port of the neighbor, 1 to 65535. Default: 179.
     #[serde(default = "port", skip_serializing_if = "is_port")]
     pub port: u16,
-    /// Number of its autonomous system; 0 for any.
+    /// AS number of the neighbor; 0 accepts any. Default: 0.
     #[serde(default)]
     pub asn: u32,
-    /// The address from which we connect; the kernel's choice where it is left out.
+    /// Source address of connections to the neighbor. Default: chosen by the kernel.
     #[serde(default, skip_serializing_if = "is_default")]
     pub local_address: Option<IpAddr>,
-    /// Never connect, only be connected to.
+    /// Only accept connections from the neighbor, never open one. Default: false.
     #[serde(default, skip_serializing_if = "is_default")]
     pub passive: bool,
-    /// Seconds from one attempt to connect to the next, at most: the first follow after 1, 2, 4 ...
+    /// Maximum interval between attempts to connect, seconds, 1 to 65535; the first retries follow
+    /// after 1, 2, 4, ... seconds. Default: 120.
     #[schemars(range(min = 1, max = 65535))]
     #[serde(default = "connect_retry")]
     pub connect_retry_s: u32,
-    /// Seconds for which silence is taken for life.
+    /// Hold time, seconds, 3 to 65535: the session ends if nothing is received for this long.
+    /// Default: 90.
     #[schemars(range(min = 3, max = 65535))]
     #[serde(default = "hold")]
     pub hold_s: u32,
-    /// Seconds from one keepalive to the next, `hold_s` at most.
+    /// Interval between keepalives, seconds, 1 to 65535, at most `hold_s`. Default: 30.
     #[schemars(range(min = 1, max = 65535))]
     #[serde(default = "keepalive")]
     pub keepalive_s: u32,
-    /// Hops to a neighbor of another autonomous system.
+    /// Maximum number of hops to a neighbor in another autonomous system, 1 to 255. Default: 1.
     #[schemars(range(min = 1, max = 255))]
     #[serde(default = "hops", skip_serializing_if = "is_one")]
     pub hops: u8,
-    /// Take only what comes from `hops` away at most (RFC 5082). The neighbor has to do so too.
+    /// Accept only packets from at most `hops` hops away (GTSM, RFC 5082). The neighbor must enable
+    /// it too. Default: false.
     #[serde(default, skip_serializing_if = "is_default")]
     pub ttl_security: bool,
-    /// The key of TCP-MD5; none where it is left out.
+    /// TCP-MD5 key (RFC 2385). Default: none.
     #[serde(default, skip_serializing_if = "is_default")]
     pub password: Option<Password>,
-    /// Keys of TCP-AO (RFC 5925) in place of `password`, up to 8; needs Linux 6.7 or later with
-    /// CONFIG_TCP_AO. Connections are opened with the first, segments are accepted with any. A
-    /// change begins the session anew.
+    /// TCP-AO keys (RFC 5925), up to 8, instead of `password`; requires Linux 6.7 or later with
+    /// CONFIG_TCP_AO. Connections are opened with the first key, and segments are accepted with
+    /// any. Changing the keys restarts the session.
     #[serde(default, skip_serializing_if = "is_default")]
     #[schemars(length(max = 8))]
     pub tcp_ao: Vec<TcpAoKey>,
-    /// The next hop of what it is told, by family; the data port's address where it is left out.
+    /// Next hops of the advertised routes, by address family. Default: the data port's addresses.
     #[serde(default, skip_serializing_if = "is_default")]
     pub next_hop: NextHops,
-    /// IPv4 routes may have IPv6 next hops (RFC 8950).
+    /// Allow IPv6 next hops for IPv4 routes (RFC 8950). Default: false.
     #[serde(default, skip_serializing_if = "is_default")]
     pub extended_next_hop: bool,
-    /// Whether our routes outlive a restart of ours.
+    /// Graceful restart: whether the neighbor keeps our routes during a restart.
     #[serde(default, skip_serializing_if = "is_default")]
     pub graceful_restart: GracefulRestartSpec,
-    /// What is spoken, and what is told of it.
+    /// Address families of the session, and what is advertised in them. Default: IPv4 and IPv6
+    /// unicast.
     #[serde(default = "families")]
     pub families: Vec<FamilySpec>,
-    /// Whether the way to it is watched.
+    /// Bidirectional forwarding detection of the path to the neighbor.
     #[serde(default, skip_serializing_if = "is_default")]
     pub bfd: BfdSpec,
 }
 
 impl Neighbor {
-    /// One with the usual times, both families and nothing else.
+    /// Creates a neighbor with default timers and both address families.
     pub fn new(address: IpAddr, asn: u32) -> Neighbor {
         Neighbor {
             address,
@@ -144,14 +148,14 @@ fn families() -> Vec<FamilySpec> {
     [Family::Ipv4Unicast, Family::Ipv6Unicast].map(FamilySpec::new).to_vec()
 }
 
-/// Where a password is; it is never in the object. Either is read below the folder `bgp.secrets`
-/// of the configuration. Without it there is no session.
+/// Location of a password, which is never part of the object itself. Both variants are read from
+/// the directory `bgp.secrets` of the configuration. Without the password there is no session.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Password {
-    /// In a file of its own: a path in that folder.
+    /// File: a path relative to that directory.
     File(PathBuf),
-    /// In a secret, as its key `password`: a file of that name in the secret's folder.
+    /// Secret: the file `password` in the subdirectory with the secret's name.
     Secret(Box<str>),
 }
 
@@ -170,33 +174,33 @@ impl Password {
     }
 }
 
-/// A key of TCP-AO; the neighbor has the same with the two ids exchanged.
+/// TCP-AO key. The neighbor has the same key with the two IDs exchanged.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TcpAoKey {
-    /// KeyID of segments to the neighbor.
+    /// KeyID of segments sent to the neighbor.
     pub send_id: u8,
-    /// KeyID of segments from the neighbor; `send_id` where it is left out.
+    /// KeyID of segments received from the neighbor. Default: `send_id`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub receive_id: Option<u8>,
-    /// Key derivation and message authentication (RFC 5926).
+    /// Key derivation and message authentication algorithm (RFC 5926). Default: `hmac-sha-1-96`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub algorithm: TcpAoAlgorithm,
-    /// Where the master key is, 80 bytes at most.
+    /// Location of the master key, which has at most 80 bytes.
     pub key: Password,
 }
 
 impl TcpAoKey {
-    /// KeyID of segments from the neighbor.
+    /// Returns the KeyID of segments received from the neighbor.
     pub fn receive_id(&self) -> u8 {
         self.receive_id.unwrap_or(self.send_id)
     }
 }
 
-/// The algorithms of TCP-AO that every implementation has (RFC 5926 section 2.2).
+/// TCP-AO algorithms that every implementation supports (RFC 5926 section 2.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub enum TcpAoAlgorithm {
-    /// HMAC-SHA-1, 96 bits.
+    /// HMAC-SHA-1, truncated to 96 bits.
     #[default]
     #[serde(rename = "hmac-sha-1-96")]
     HmacSha1,
@@ -205,28 +209,29 @@ pub enum TcpAoAlgorithm {
     Aes128Cmac,
 }
 
-/// An address where to send, by the family of the route.
+/// Next hops by address family of the route.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct NextHops {
-    /// Of IPv4 routes; an IPv6 address where `extended_next_hop` is set.
+    /// Next hop of IPv4 routes; an IPv6 address requires `extended_next_hop`.
     #[serde(skip_serializing_if = "is_default")]
     pub ipv4: Option<IpAddr>,
-    /// Of IPv6 routes.
+    /// Next hop of IPv6 routes.
     #[serde(skip_serializing_if = "is_default")]
     pub ipv6: Option<Ipv6Addr>,
 }
 
-/// How graceful restart is offered (RFC 4724).
+/// Graceful restart, as offered to the neighbor (RFC 4724).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GracefulRestartSpec {
-    /// Whether it is.
+    /// Whether graceful restart is offered. Default: false.
     pub enabled: bool,
-    /// Seconds for which the neighbor keeps our routes while we are away.
+    /// Seconds for which the neighbor keeps our routes during a restart, 1 to 4095. Default: 120.
     #[schemars(range(min = 1, max = 4095))]
     pub restart_s: u32,
-    /// Seconds for which it then keeps them as a last resort (RFC 9494); 0 for none.
+    /// Seconds for which the neighbor then keeps them as stale routes of least preference (RFC
+    /// 9494), 0 to 16777215; 0 disables this. Default: 0.
     #[schemars(range(min = 0, max = 16777215))]
     #[serde(skip_serializing_if = "is_default")]
     pub long_lived_s: u32,
@@ -238,15 +243,15 @@ impl Default for GracefulRestartSpec {
     }
 }
 
-/// An address family of BGP.
+/// BGP address family.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, JsonSchema,
 )]
 pub enum Family {
-    /// AFI 1, SAFI 1.
+    /// IPv4 unicast (AFI 1, SAFI 1).
     #[serde(rename = "ipv4-unicast")]
     Ipv4Unicast,
-    /// AFI 2, SAFI 1.
+    /// IPv6 unicast (AFI 2, SAFI 1).
     #[serde(rename = "ipv6-unicast")]
     Ipv6Unicast,
 }
@@ -260,29 +265,29 @@ impl fmt::Display for Family {
     }
 }
 
-/// A family that is spoken with a neighbor.
+/// Address family of a session, and the routes advertised in it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FamilySpec {
-    /// Which.
+    /// The address family.
     pub family: Family,
-    /// Names of the router's advertisements that it is told; all where it is left out.
+    /// Names of the router's advertisements that the neighbor receives. Default: all.
     #[serde(default, skip_serializing_if = "is_default")]
     pub advertisements: Option<Vec<Box<str>>>,
-    /// What is said of them to this neighbor, beside what the advertisements say.
+    /// Path attributes for this neighbor, in addition to those of the advertisements.
     #[serde(default, skip_serializing_if = "is_default")]
     pub attributes: PathAttributes,
 }
 
 impl FamilySpec {
-    /// With all advertisements, of which nothing more is said.
+    /// Creates a family with all advertisements and no further attributes.
     pub fn new(family: Family) -> FamilySpec {
         FamilySpec { family, advertisements: None, attributes: PathAttributes::default() }
     }
 }
 
 impl Neighbor {
-    /// What is wrong with it as a neighbor of a router of this number.
+    /// Validates the neighbor of a router with this AS number.
     pub(super) fn check(&self, at: &str, local_asn: u32) -> Result<(), Refusal> {
         unicast(&format!("{at}.address"), self.address)?;
         if let Some(local) = self.local_address {
@@ -313,7 +318,8 @@ impl Neighbor {
         Ok(())
     }
 
-    /// Whether it is said where a neighbor is, as far as an address alone doesn't.
+    /// Validates the interface, which is required if the address alone does not identify the
+    /// neighbor.
     fn check_interface(&self, at: &str) -> Result<(), Refusal> {
         if let Some(name) = &self.interface
             && !is_interface(name)
@@ -343,8 +349,8 @@ impl Neighbor {
         }
     }
 
-    /// Whether this and `other`, of one address, can't be told apart by interface or by the
-    /// address from which they are spoken to.
+    /// Returns whether sessions to this neighbor and `other` cannot be distinguished: they have the
+    /// same address, and neither interface nor local address differs.
     pub fn shares_session(&self, other: &Neighbor) -> bool {
         fn meet<T: PartialEq>(one: Option<&T>, other: Option<&T>) -> bool {
             one.is_none() || other.is_none() || one == other
@@ -354,7 +360,8 @@ impl Neighbor {
             && meet(self.local_address.as_ref(), other.local_address.as_ref())
     }
 
-    /// Returns where the secrets of its session are: the TCP-MD5 key, or the TCP-AO keys in order.
+    /// Returns the locations of the session's secrets: the TCP-MD5 key, or the TCP-AO keys in
+    /// order.
     pub fn secrets(&self) -> impl Iterator<Item = &Password> {
         self.password.iter().chain(self.tcp_ao.iter().map(|ao| &ao.key))
     }
@@ -392,7 +399,7 @@ impl Neighbor {
         Ok(())
     }
 
-    /// What is wrong with the session to it, wherever it is.
+    /// Validates the session parameters, which do not depend on the neighbor's address.
     pub(crate) fn check_session(&self, at: &str) -> Result<(), Refusal> {
         let field = |name: &str| format!("{at}.{name}");
         within(&field("port"), self.port.into(), 1, 65_535)?;
@@ -444,12 +451,12 @@ impl Neighbor {
     }
 }
 
-/// Whether an address counts on one network only (RFC 4291, 2.5.6).
+/// Returns whether an address is link-local (RFC 4291 section 2.5.6).
 fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(six) if six.is_unicast_link_local())
 }
 
-/// What the kernel takes (`dev_valid_name`).
+/// Returns whether the kernel accepts the name of an interface (`dev_valid_name`).
 fn is_interface(name: &str) -> bool {
     let strange = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '/' | ':');
     (1..=15).contains(&name.len()) && !name.contains(strange) && !matches!(name, "." | "..")

@@ -1,4 +1,4 @@
-//! Label selectors as Kubernetes has them: labels that are equal, and expressions.
+//! Label selectors, as in Kubernetes: equality of labels, and expressions.
 
 use std::collections::BTreeMap;
 
@@ -8,46 +8,46 @@ use serde::{Deserialize, Serialize};
 use crate::object::Refusal;
 use config::services::is_default;
 
-/// Everything in it has to hold; an empty one selects all.
+/// Label selector. All its requirements must hold; an empty selector selects everything.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Selector {
-    /// Labels with their values.
+    /// Labels with their required values.
     #[serde(alias = "matchLabels", skip_serializing_if = "is_default")]
     pub match_labels: BTreeMap<Box<str>, Box<str>>,
-    /// What else is asked of labels.
+    /// Further requirements on labels.
     #[serde(alias = "matchExpressions", skip_serializing_if = "is_default")]
     pub match_expressions: Vec<Requirement>,
 }
 
-/// What is asked of one label.
+/// Requirement on one label.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Requirement {
-    /// The label.
+    /// Name of the label.
     pub key: Box<str>,
-    /// How it is asked.
+    /// Operator of the requirement.
     pub operator: Operator,
-    /// With `In` and `NotIn`.
+    /// Values for `In` and `NotIn`, at least one; empty for other operators.
     #[serde(default, skip_serializing_if = "is_default")]
     pub values: Vec<Box<str>>,
 }
 
-/// How a label is asked.
+/// Operator of a label requirement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub enum Operator {
-    /// Its value is one of these.
+    /// The label exists, and its value is one of `values`.
     In,
-    /// It is not there, or its value is none of these.
+    /// The label does not exist, or its value is none of `values`.
     NotIn,
-    /// It is there.
+    /// The label exists.
     Exists,
-    /// It is not there.
+    /// The label does not exist.
     DoesNotExist,
 }
 
 impl Selector {
-    /// Whether labels are selected. A requirement that can't be one selects nothing.
+    /// Returns whether the selector selects these labels. An invalid requirement selects nothing.
     pub fn matches<'l>(&self, label: impl Fn(&str) -> Option<&'l str>) -> bool {
         self.match_labels.iter().all(|(key, value)| label(key) == Some(&**value))
             && self.match_expressions.iter().all(|one| one.is_sound() && one.matches(&label))

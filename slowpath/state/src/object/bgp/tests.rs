@@ -1,11 +1,11 @@
-//! Rules of policies, each with its refusal; what is left out; selectors and communities.
+//! Tests of the rules for policies with their errors, of defaults, selectors and communities.
 
 use serde_json::{Value, json};
 
 use super::*;
 use crate::object::Object;
 
-/// A policy in which each key is written.
+/// Returns a policy that contains every key.
 pub(in crate::object) fn example() -> Value {
     json!({
         "node_selector": {
@@ -51,7 +51,7 @@ fn read(spec: &Value) -> Result<Object, Refusal> {
     Object::from_json(&json!({"kind": "BgpPeeringPolicy", "name": "edge", "spec": spec}))
 }
 
-/// A policy of one router with one neighbor, all else left out.
+/// Returns a policy of one router with one neighbor and only the required keys.
 fn least() -> Value {
     json!({"routers": [{"local_asn": 65001, "neighbors": [{"address": "192.0.2.254"}]}]})
 }
@@ -289,7 +289,7 @@ fn local_preference_is_for_neighbors_of_our_own_system() {
             [{"address": "192.0.2.254", "asn": asn, "families": [family]}]}]})
     };
     assert!(read(&spec(65001)).is_ok());
-    // Any number may be ours; the session says it only then.
+    // AS number 0 accepts any, including our own; only the session shows which.
     assert!(read(&spec(0)).is_ok());
     assert!(read(&spec(65002)).is_err());
 }
@@ -303,7 +303,7 @@ fn communities_are_equal_when_their_numbers_are() {
     assert_eq!(of("planned-shut"), of("graceful-shutdown"));
     assert_eq!(of("blackhole").number, 0xffff_029a);
     assert_ne!(of("65000:100"), of("65000:101"));
-    // What was written is what is shown.
+    // The notation is preserved.
     assert_eq!(String::from(of("4259840100")), "4259840100");
 }
 
@@ -332,7 +332,7 @@ fn selectors_select_as_in_kubernetes() {
         ("Exists", "disk", &[], false),
         ("DoesNotExist", "zone", &[], false),
         ("DoesNotExist", "disk", &[], true),
-        // What can't be asked selects nothing.
+        // An invalid requirement selects nothing.
         ("In", "zone", &[], false),
         ("NotIn", "disk", &[], false),
     ] {

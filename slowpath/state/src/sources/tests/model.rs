@@ -1,6 +1,6 @@
-//! Random histories of three sources that name the same services and endpoints, against what they
-//! should come to, worked out in the simplest way. Whoever has a world for it may be held against
-//! it: the machine by itself here, and the same behind the API's routes.
+//! Random histories of three sources that name the same services and endpoints, compared with a
+//! simple model. The histories run on any world: the state machine itself here, and the same behind
+//! the API's routes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,13 +15,14 @@ use object::{API, BackendSpec, BackendsSpec, Object, ServiceSpec, Spec};
 
 const SOURCES: [&str; 3] = ["a", "b", "c"];
 const SERVICES: usize = 3;
-/// Leases, seconds, by source; the third has none.
+/// Leases in seconds, by source; the third has none.
 const LEASES: [u32; 3] = [10, 20, 0];
 
 #[derive(Clone, Debug)]
 enum Step {
     Begin(usize),
-    /// A service, whether it has a frontend of its own, and endpoints by bits: serving, leaving.
+    /// A service, whether it has a frontend of its own, and endpoints as bits: serving,
+    /// terminating.
     Add(usize, usize, bool, u8, u8),
     Commit(usize),
     Abort(usize),
@@ -52,18 +53,19 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a source says of a service: a frontend of its own besides that of all, and its backends.
+/// Services of a source: whether each has a frontend of the source's own in addition to the shared
+/// one, and its backends.
 type FrontendSpec = BTreeMap<usize, (bool, BTreeMap<u8, State>)>;
 
-/// A source as it should be.
+/// Expected state of a source.
 #[derive(Clone, Debug, Default)]
 struct One {
     begun: bool,
     said: FrontendSpec,
-    /// None, or what was done when the lease ran out.
+    /// What was done when the lease expired; `None` while it is valid.
     silent: Option<OnExpiry>,
     open: Option<(u64, u64, FrontendSpec)>,
-    /// Of the session, seconds without a chunk.
+    /// Seconds since the session's last chunk.
     idle: u64,
     left: Option<u64>,
     on_expiry: OnExpiry,
@@ -77,7 +79,7 @@ struct Model {
 }
 
 impl Model {
-    /// Whether the disk takes a write that changes something.
+    /// Returns whether a write to the disk succeeds.
     fn writes(&mut self) -> bool {
         !std::mem::take(&mut self.fault)
     }
@@ -94,13 +96,13 @@ impl Model {
         self.all[n].silent == Some(OnExpiry::Quarantine)
     }
 
-    /// Whose service it is; the first by name of those that are not preferred.
+    /// Returns the source whose service is used; of sources without preference, the first by name.
     fn chosen(&self, service: usize) -> Option<usize> {
         let sayers = (0..3).filter(|n| self.all[*n].said.contains_key(&service));
         sayers.min_by_key(|n| self.rank(*n))
     }
 
-    /// Who says an endpoint, the one that is heard first, and its state.
+    /// Returns the sources that have an endpoint, in order of precedence, with its state.
     fn at(&self, service: usize, endpoint: u8) -> Vec<(usize, State)> {
         let said = |n: &usize| self.all[*n].said.get(&service)?.1.get(&endpoint).copied();
         let mut all: Vec<(usize, State)> = (0..3).filter_map(|n| Some((n, said(&n)?))).collect();
@@ -154,7 +156,7 @@ fn said(own: bool, on: u8, off: u8) -> (bool, BTreeMap<u8, State>) {
     (own, (0..4).filter_map(|n| Some((n, state(n)?))).collect())
 }
 
-/// The frontends of a service: one that whoever says it has, and one of the source's own.
+/// Returns the frontends of a service: one for every source, and one of the source's own.
 fn frontends(source: usize, service: usize, own: bool) -> Vec<String> {
     let mut all = vec![format!("203.0.113.{}", 100 + service)];
     all.extend(own.then(|| format!("203.0.113.{}", 10 * service + source)));
@@ -258,7 +260,7 @@ fn begin(world: &mut World, model: &mut Model, n: usize) {
     let one = &mut model.all[n];
     one.begun |= kept;
     one.idle = 0;
-    // Where the disk failed the session is there, but its number was not told.
+    // If the disk failed, the session is open, but its number was not returned.
     one.open = begun.ok().map(|id| (id, 0, FrontendSpec::new()));
 }
 
@@ -324,7 +326,7 @@ fn check(world: &mut World, model: &Model) {
     }
 }
 
-/// A service of which the same is heard as before has the same rows.
+/// Checks that a service whose definition is unchanged has the same rows.
 fn check_rows(
     world: &World,
     before: &(Model, std::collections::BTreeSet<(String, u64)>),

@@ -1,4 +1,4 @@
-//! A disk in memory that may fail.
+//! Disk in memory that may fail.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,7 +13,7 @@ pub struct Plate(Arc<Mutex<Files>>);
 #[derive(Debug, Default)]
 struct Files {
     files: BTreeMap<String, Vec<u8>>,
-    /// So many of the next writes of changes fail; copies of what a restart cuts do not.
+    /// Number of next writes of changes that fail; copies of what a restart cuts do not.
     fails: u32,
 }
 

@@ -1,22 +1,22 @@
-//! Complete lists that remove too much: held, recorded, confirmed.
+//! Tests of complete lists that remove too much: held, recorded, confirmed.
 
 use super::*;
 use crate::object::{Change, Condition, Truth};
 use crate::sources::removals::{APPLIED, Held, Permit, admit, held};
 
-/// As many services as that, without backends.
+/// Returns this number of services, without backends.
 fn services(count: usize) -> Vec<Object> {
     (0..count).map(|n| service(&format!("s{n}"), &format!("203.0.113.{n}"))).collect()
 }
 
-/// A world in which source `inventory` said that.
+/// Returns a world in which source `inventory` has committed these objects.
 fn with(said: Vec<Object>) -> World {
     let mut world = World::new();
     world.says("inventory", "1", said).unwrap();
     world
 }
 
-/// Begins, says all in one chunk, and commits without a permission.
+/// Replaces the list in a session of one chunk, without permission to remove too much.
 fn replace(world: &mut World, said: Vec<Object>) -> Result<Committed, Error> {
     let id = world.begin("inventory", "2").unwrap();
     world.add("inventory", id, 0, said).unwrap();
@@ -72,7 +72,7 @@ fn everything_is_all_objects_by_name_or_all_services() {
     let held = replace(&mut world, lists).unwrap_err().to_string();
     assert!(held.contains("all 2 services of the source"), "{held}");
     assert_eq!(world.serving("shop/web").len(), 2);
-    // One service and its backends are two of three.
+    // One service and its backends are two of three objects.
     assert!(replace(&mut world, shop().split_off(2)).is_ok());
     assert_eq!(world.names("inventory"), ["Service shop/old"]);
 }
@@ -102,7 +102,7 @@ fn what_is_held_is_recorded_and_judged_alike_after_a_restart() {
     assert!(matches!(replace(&mut world, services(3)), Err(Error::Held(_))));
     assert_eq!(world.names("inventory").len(), 12);
 
-    // A list that is complete again needs no word.
+    // A complete list needs no confirmation.
     replace(&mut world, services(11)).unwrap();
     assert_eq!(world.report("inventory").held, None);
     let noted = condition(&world);
@@ -131,7 +131,7 @@ fn a_confirmation_permits_exactly_what_was_held() {
     assert!(replace(&mut world, services(3)).is_err());
     assert_eq!(world.confirm("inventory"), Ok(Confirmed { removed: 9, of: 12 }));
     assert_eq!(&*condition(&world).reason, "RemovalConfirmed");
-    // Another list is held anew, and the confirmation of the first is void.
+    // Another list is held again, and the confirmation of the first is void.
     assert!(replace(&mut world, services(2)).is_err());
     assert_eq!(&*condition(&world).reason, "RemovalHeld");
     assert!(replace(&mut world, services(3)).is_err());
@@ -140,7 +140,7 @@ fn a_confirmation_permits_exactly_what_was_held() {
     world.restart();
     assert_eq!(replace(&mut world, services(3)), Ok(Committed { written: 0, released: 9 }));
     assert_eq!(world.names("inventory").len(), 3);
-    // It held once.
+    // The confirmation was valid once.
     assert!(replace(&mut world, Vec::new()).is_err());
 }
 
@@ -188,7 +188,7 @@ fn a_source_without_an_object_of_its_own_gets_one_that_its_lists_leave_alone() {
     assert!(world.store.commit(&[record], now)[0].is_ok());
     let found: Vec<_> = held(world.store.objects()).map(|(of, _)| of.to_string()).collect();
     assert_eq!(found, ["file"]);
-    // The same list again: nothing to note. Another one: nothing of the source's own object goes.
+    // The same list has nothing to record. Another list does not delete the source's own object.
     assert_eq!(told.record(world.store.objects(), now), Batch::new());
     assert!(list(&world, Vec::new(), within).is_err());
     let all = list(&world, Vec::new(), Permit::Any).unwrap();

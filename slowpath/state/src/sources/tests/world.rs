@@ -1,4 +1,4 @@
-//! A store on a disk that may fail, the machine, and the tables that follow the store.
+//! A store on a disk that may fail, the sources' state, and the tables that follow the store.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::store::Store;
 use crate::writer::Writer;
 use config::checked::ArmName;
 
-/// All of a process.
+/// State of a process.
 pub struct World {
     plate: Plate,
     pub store: Store<Plate>,
@@ -44,7 +44,7 @@ impl World {
         }
     }
 
-    /// The process ends, and another finds what is on the disk. The clock on the wall was set.
+    /// Ends the process and starts another from the disk, after the wall clock was set.
     pub fn restart(&mut self) {
         self.now.wall += Duration::from_secs(10 * 86_400);
         self.store = Store::open(self.plate.clone());
@@ -76,13 +76,13 @@ impl World {
         to.commit();
     }
 
-    /// Time passes, second by second.
+    /// Advances the time, second by second.
     pub fn pass(&mut self, seconds: u64) {
         for _ in 0..seconds {
             let second = Duration::from_secs(1);
             self.now = Now { steady: self.now.steady + second, wall: self.now.wall + second };
             for batch in self.sources.tick(self.store.objects(), self.now) {
-                // What isn't kept is asked for again.
+                // A batch that is not stored is returned again by the next tick.
                 let _ = self.keep(batch);
             }
         }
@@ -118,12 +118,12 @@ impl World {
         self.sources.add(source, id, number, said, self.now)
     }
 
-    /// Commits whatever the list removes.
+    /// Commits the list, whatever it removes.
     pub fn commit(&mut self, source: &str, id: u64) -> Result<Committed, Error> {
         self.commit_as(source, id, true)
     }
 
-    /// Commits; a list that is held is recorded as the API records it.
+    /// Commits the list; if it is held, records that as the API does.
     pub fn commit_as(
         &mut self,
         source: &str,
@@ -160,7 +160,7 @@ impl World {
         Ok(renewed.0)
     }
 
-    /// Begins, says all in one chunk, and commits.
+    /// Replaces the list in a session of one chunk.
     pub fn says(
         &mut self,
         source: &str,
@@ -177,7 +177,7 @@ impl World {
         all.into_iter().find(|report| report.source.as_str() == source).unwrap()
     }
 
-    /// What the store has of a source, but for its own object.
+    /// Returns the stored objects of a source, except its own object.
     pub fn names(&self, source: &str) -> Vec<String> {
         let of = |object: &&Arc<Object>| {
             object.source.as_str() == source && object.kind() != Kind::Source
@@ -195,19 +195,19 @@ impl World {
         entry.iter().flat_map(|entry| entry.used()).cloned().collect()
     }
 
-    /// Backends of a service that get new flows.
+    /// Returns the backends of a service that get new flows.
     pub fn serving(&self, service: &str) -> Vec<String> {
         let used = self.used(service).into_iter();
         let serves = used.filter(|one| one.effective() == crate::backend::State::Active);
         serves.map(|one| one.endpoint.to_string()).collect()
     }
 
-    /// Who says the backends of a service that are used, by endpoint.
+    /// Returns the sources of a service's backends in use, by endpoint.
     pub fn sources_of(&self, service: &str) -> Vec<String> {
         self.used(service).iter().map(|one| one.source.to_string()).collect()
     }
 
-    /// Frontends with the revisions of their rows.
+    /// Returns the frontends with the revisions of their rows.
     pub fn rows(&self) -> BTreeSet<(String, u64)> {
         let tables = self.writer.tables();
         tables.frontends().map(|row| (row.address().to_string(), row.revision)).collect()

@@ -1,4 +1,4 @@
-//! Damaged files: nothing that was acknowledged is lost silently.
+//! Tests of damaged files: no acknowledged change is lost silently.
 
 use std::time::SystemTime;
 
@@ -6,8 +6,8 @@ use fastrand::Rng;
 
 use super::*;
 
-/// A log of several records, deletions among them, with the objects after each and the offsets
-/// where records begin.
+/// Returns a log of several records, including deletions, with the objects after each record and
+/// the offsets of the records.
 fn written() -> (Memory, Vec<Objects>, Vec<usize>) {
     let put = |name, cluster| Change::put(object("api", name, cluster));
     let finalizer = |held| Change::Finalizer { key: key("api", 2), name: "x".into(), held };
@@ -33,8 +33,8 @@ fn bytes(disk: &mut Memory, file: &str) -> Option<Vec<u8>> {
     disk.read(file).unwrap()
 }
 
-/// Checks that a store is not used: its file is as it was, with a copy, and changes are refused
-/// with the file and the place.
+/// Checks that a store is not used: its file is unchanged and copied, and changes are rejected with
+/// the file and the offset.
 fn refuses(mut store: Store<Memory>, file: &str, at: usize, found: &[u8]) {
     let damage = store.damage().unwrap_or_else(|| panic!("{file} is taken, damaged at {at}"));
     assert_eq!((damage.path.as_str(), damage.offset), (file, at as u64), "{damage}");
@@ -74,7 +74,7 @@ fn a_flipped_bit_anywhere_in_the_log_is_damage_or_costs_the_last_record_with_a_c
         assert_eq!(bytes(&mut store.disk, LOG).unwrap(), found[..last]);
         cut += 1;
     }
-    // Of the last record, what follows its magic number in the header may be an interrupted write.
+    // In the last record, the header after its magic number may be left by an interrupted write.
     assert_eq!((damaged, cut), ((end - 20) * 8, 20 * 8));
 }
 
@@ -90,7 +90,7 @@ fn a_log_that_ends_at_any_byte_is_cut_after_its_last_whole_record_with_a_copy() 
         assert_eq!(store.damage(), None, "{len} bytes");
         let whole = ends.partition_point(|end| *end <= len) - 1;
         assert!(same(store.objects(), &states[whole]), "{len} bytes");
-        // Whole records are a whole log.
+        // A log that ends after a record is complete.
         assert_eq!(store.cut().is_some(), ends[whole] != len, "{len} bytes");
         if let Some(cut) = store.cut() {
             assert_eq!((cut.offset, cut.bytes), (ends[whole] as u64, (len - ends[whole]) as u64));
@@ -121,7 +121,7 @@ fn bytes_that_are_missing_or_repeated_inside_the_log_are_damage() {
     short.spoil(LOG, |bytes| drop(bytes.drain(ends[2] + 30..ends[3] + 5)));
     let found = bytes(&mut short, LOG).unwrap();
     refuses(Store::open(short), LOG, ends[2], &found);
-    // What no version of ours writes is left alone.
+    // Bytes that no version of Weir writes are left alone.
     let mut foreign = disk;
     foreign.spoil(LOG, |bytes| bytes.extend([9; 11]));
     let found = bytes(&mut foreign, LOG).unwrap();
@@ -141,7 +141,7 @@ fn a_record_that_is_not_understood_is_damage() {
     refuses(store, LOG, end, &found);
 }
 
-/// A store whose snapshot has three objects and whose log has one more.
+/// Returns a store whose snapshot has three objects and whose log has one more.
 fn folded() -> (Memory, Objects) {
     let mut store = Store::open(Memory::new(1));
     for name in 0..4 {
@@ -175,7 +175,7 @@ fn a_damaged_or_missing_snapshot_is_damage() {
         let at = store.damage().unwrap_or_else(|| panic!("{short} bytes are taken")).offset;
         refuses(store, SNAPSHOT, at as usize, &found);
     }
-    // The log says by itself that something precedes it.
+    // The log itself shows that something precedes it.
     let mut disk = disk;
     disk.names.remove(SNAPSHOT);
     let found = bytes(&mut disk, LOG).unwrap();
@@ -218,7 +218,7 @@ fn an_interrupted_write_that_cannot_be_copied_is_read_past_and_cut_with_the_next
     assert!(same(Store::open(store.disk.clone()).objects(), store.objects()));
 }
 
-/// A file as the first format had it.
+/// Converts a file to the first format.
 fn first_format(file: &[u8]) -> Vec<u8> {
     let mut old = Vec::new();
     for record in record::all(file).unwrap().all {
@@ -243,7 +243,7 @@ fn files_in_the_first_format_are_read_and_written_anew_with_the_next_change() {
         assert!(!record::all(&bytes(&mut store.disk, file).unwrap()).unwrap().old);
     }
     assert!(same(Store::open(store.disk.clone()).objects(), store.objects()));
-    // Where the write ends early it could as well be damaged.
+    // An early end of the file could be damage as well.
     disk.spoil(LOG, |bytes| bytes.extend([1, 0]));
     let found = bytes(&mut disk, LOG).unwrap();
     let whole = found.len() - 2;

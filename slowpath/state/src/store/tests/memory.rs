@@ -1,4 +1,4 @@
-//! A disk in memory that loses what wasn't synced, tears what it keeps, and fails when told.
+//! Disk in memory that loses unsynced data, tears writes, and fails on demand.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -29,24 +29,25 @@ pub(super) struct Inode {
     unsynced: Vec<Write>,
 }
 
-/// What of the unsynced is there after a crash.
+/// Part of the unsynced data that is lost in a crash.
 #[derive(Clone, Copy)]
 pub(super) enum Lost {
     All,
     Nothing,
-    /// Any beginning of it, torn at any byte, or with a hole of zeros where a page was lost.
+    /// A random part is kept: a prefix, torn at any byte, or with a hole of zeros where a page was
+    /// lost.
     Some(u64),
 }
 
-/// The disk.
+/// Disk in memory.
 #[derive(Clone)]
 pub(super) struct Memory {
     pub(super) inodes: Vec<Inode>,
     pub(super) names: BTreeMap<String, usize>,
     pub(super) kept_names: BTreeMap<String, usize>,
-    /// Bytes and operations until the power goes.
+    /// Number of bytes and operations until the power fails.
     pub(super) power: usize,
-    /// How many of a hundred writes fail.
+    /// Percentage of writes that fail.
     pub(super) faults: usize,
     pub(super) rng: Rng,
     pub(super) syncs: usize,
@@ -65,7 +66,7 @@ impl Memory {
         }
     }
 
-    /// The machine was switched off, and is on again.
+    /// Returns the disk after a power failure.
     pub(super) fn crashed(&self, lost: Lost) -> Memory {
         let mut after = self.clone();
         (after.power, after.faults) = (usize::MAX, 0);
@@ -98,7 +99,7 @@ impl Memory {
         after
     }
 
-    /// Spoils a file where it lies.
+    /// Changes the contents of a file in place.
     pub(super) fn spoil(&mut self, file: &str, change: impl Fn(&mut Vec<u8>)) {
         let inode = self.inode(file);
         change(&mut self.inodes[inode].now);
@@ -118,7 +119,8 @@ impl Memory {
         inode
     }
 
-    /// Uses up power; how much of `work` gets done before it goes or a fault comes.
+    /// Uses up power and returns how much of `work` is done before a power failure or another
+    /// fault.
     fn work(&mut self, work: usize) -> (usize, io::Result<()>) {
         if self.power <= work {
             let done = std::mem::take(&mut self.power);

@@ -1,17 +1,17 @@
-//! A disk that does not answer, and callers that do not wait for it for ever.
+//! Tests of a disk that does not respond, and of callers that stop waiting for it.
 
 use parking_lot::{Condvar, Mutex};
 
 use super::*;
 
-/// A disk whose syncs wait while it is frozen, as `fsfreeze` makes them.
+/// Disk whose syncs block while it is frozen, as with `fsfreeze`.
 #[derive(Clone, Default)]
 struct Frozen(Arc<(Mutex<Gate>, Condvar)>);
 
 #[derive(Default)]
 struct Gate {
     frozen: bool,
-    /// A sync waits.
+    /// Whether a sync is blocked.
     held: bool,
 }
 
@@ -25,7 +25,7 @@ impl Frozen {
         self.0.1.notify_all();
     }
 
-    /// Returns when a sync waits.
+    /// Returns once a sync is blocked.
     fn until_held(&self) {
         let mut gate = self.0.0.lock();
         while !gate.held {
@@ -83,14 +83,14 @@ fn a_caller_that_stops_waiting_knows_whether_its_change_can_still_be_made() {
     assert!(store.objects().all().next().is_none(), "nothing is published before its sync");
     assert!(first.try_recv().is_err() && !store.is_completed(writing));
 
-    // Not taken from the queue yet: it is withdrawn, and that is certain.
+    // Still queued: the order is withdrawn, which is certain.
     let told = store.give_up(waiting);
     assert!(told.why == Why::Disk && told.wrong.contains("nothing was changed"), "{told}");
     assert!(second.blocking_recv().is_err(), "a withdrawn order has no other answer");
-    // Being written: nobody can know.
+    // Being written: the result is unknown.
     let told = store.give_up(writing);
     assert!(told.why == Why::Unanswered && told.wrong.contains("may still be made"), "{told}");
-    // Until the disk answers, nothing more is taken: the queue does not grow.
+    // Until the disk responds, further orders are rejected, so the queue does not grow.
     let told = store.request(put(3)).1.blocking_recv().unwrap().unwrap_err();
     assert!(told.why == Why::Disk && told.wrong.contains("does not answer"), "{told}");
 
@@ -101,7 +101,7 @@ fn a_caller_that_stops_waiting_knows_whether_its_change_can_still_be_made() {
     let there: Vec<String> = store.objects().all().map(|o| o.name.to_string()).collect();
     assert_eq!(there, ["a1", "a4"]);
 
-    // What waits when the store is closed is written, and nothing after.
+    // Orders that are queued when the store is closed are written, and none after.
     disk.freeze();
     let (_, last) = store.request(put(5));
     disk.until_held();

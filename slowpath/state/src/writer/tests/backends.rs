@@ -1,4 +1,4 @@
-//! Backends: instances by service, endpoint and source.
+//! Tests of backends: instances by service, endpoint and source.
 
 use super::*;
 use crate::backend::Health;
@@ -98,27 +98,27 @@ fn health_is_of_one_service_and_stays_until_the_next_verdict() {
     assert_eq!(tell(4, false), (false, 3, ill), "the same verdict again is no news");
     let tables = writer.tables();
     assert_eq!(tables.entry(&name("shop")).unwrap().instances[0].health, Health::default());
-    // The source says it again, and otherwise: the verdict stays.
+    // The source changes the instance: the verdict stays.
     let said = vec![Instance { weight: 5, ..instance(1) }, instance(2)];
     write(&writer, 5, |t| t.set_backends(&web_name(), &file(), said));
     assert_eq!(tell(5, false), (false, 4, ill));
-    // What another source says of it is as ill, and the other way round.
+    // An instance of another source shares the verdict, and the other way round.
     write(&writer, 6, |t| t.set_backends(&web_name(), &source("api"), vec![instance(1)]));
     let tables = writer.tables();
     let at = tables.entry(&web_name()).unwrap().at(&endpoint(1)).to_vec();
     assert_eq!(at.iter().map(|i| i.health).collect::<Vec<_>>(), [ill, ill]);
     let well = Health { unhealthy: false, since: Some(now(7)) };
     assert_eq!(tell(7, true), (true, 6, well));
-    // The first verdict is news even if it is good.
+    // The first verdict is a change even if the backend is healthy.
     let (told, _) =
         write(&writer, 8, |t| t.update_backend_health(&web_name(), &endpoint(2), true).unwrap());
     assert!(told);
-    // Where nobody checks any more, the source's word counts alone.
+    // After health checks are disabled, only the source's state applies.
     for (at, (had, revision)) in [(8, (true, 8)), (9, (false, 8))] {
         let told = write(&writer, at, |t| t.forget_backend_health(&web_name(), &endpoint(2)));
         assert_eq!(told, (had, revision));
     }
-    // Who goes and comes back has not been looked at.
+    // A backend that is removed and added again has not been checked.
     write(&writer, 9, |t| {
         t.set_backends(&web_name(), &source("api"), vec![]);
         t.set_backends(&web_name(), &file(), vec![]);
@@ -173,13 +173,14 @@ fn the_preferred_source_of_an_endpoint_is_used_and_the_others_are_shadows() {
     );
     let before = row(&writer, 1);
     write(&writer, 3, |t| t.set_precedence(Precedence::new([api.clone()])));
-    // The two that are not named share the last place, in the order of their names.
+    // The two sources that are not named share the last rank, sorted by name.
     assert_eq!(
         (weights(&writer), sources(&writer).join(" ")),
         (vec![7, 100], "api else file".into())
     );
     assert!(!Arc::ptr_eq(&before, &row(&writer, 1)));
-    // It counts for what comes later, and the shadow takes over when the first goes.
+    // The precedence applies to later instances, and the shadow takes over when the first is
+    // removed.
     write(&writer, 4, |t| {
         t.set_backends(&web_name(), &api, vec![]);
         t.set_backends(&web_name(), &source("else"), vec![]);

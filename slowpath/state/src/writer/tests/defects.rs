@@ -1,4 +1,4 @@
-//! What writers of such tables got wrong before: one test for each defect that a table can have.
+//! Regression tests for defects that other implementations of such tables had.
 
 use super::*;
 
@@ -55,8 +55,8 @@ fn a_good_verdict_brings_nothing_back_that_its_source_takes_out() {
 #[test]
 fn set_backends_does_not_take_the_first_instances_source_for_all() {
     let writer = web();
-    // 10.0.0.1 is said by two sources, and neither's set touches what the other said, whichever of
-    // them is first in the list.
+    // Two sources have 10.0.0.1, and a write of one does not affect the other's instance, whichever
+    // comes first in the list.
     for order in [["file", "api"], ["api", "file"]] {
         write(&writer, 2, |t| {
             t.set_precedence(Precedence::new(order.map(source)));

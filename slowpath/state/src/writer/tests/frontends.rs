@@ -1,4 +1,4 @@
-//! Frontends by themselves, and redirection.
+//! Tests of single frontends and redirection.
 
 use super::*;
 
@@ -43,7 +43,7 @@ fn set_redirect_to_uses_another_services_backends_until_it_is_cleared() {
     assert_eq!(to_proxy(Some("proxy")), 2);
     assert_eq!(to_proxy(Some("proxy")), 2);
     assert_eq!(serving(), []);
-    // The other service's backends come later; the frontend is pending again.
+    // The other service's backends are added later; the frontend is pending again.
     let before = row(&writer, 1);
     write(&writer, 4, |t| {
         t.set_backends(&name("proxy"), &source("api"), vec![instance(9)]);
@@ -55,7 +55,7 @@ fn set_redirect_to_uses_another_services_backends_until_it_is_cleared() {
         (&[name("proxy")][..], &[address(1)][..])
     );
     assert_eq!(serving(), [endpoint(9)]);
-    // So it is when the service's own source says it again.
+    // The redirection stays when the service's own source writes it again.
     let other = FrontendSpec { service_port: 8, ..said(1) };
     write(&writer, 5, |t| t.upsert_service_and_frontends(service("web"), vec![other]).unwrap());
     assert_eq!(row(&writer, 1).redirect_to, Some(name("proxy")));

@@ -1,4 +1,4 @@
-//! Random histories against a plain model that knows nothing of sharing, snapshots and indexes.
+//! Random histories against a simple model without sharing, snapshots and indexes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::backend::Health;
 
-/// One write. Numbers choose from few services, sources, addresses and endpoints: they shall meet.
+/// One write. Its numbers select few services, sources, addresses and endpoints, so that they
+/// collide.
 #[derive(Clone, Debug)]
 enum Op {
     Both(u8, u8, u32, Vec<(u8, u16)>),
@@ -59,9 +60,9 @@ fn instance_at((host, weight, cluster): (u8, u16, u32)) -> Instance {
 #[derive(Clone, PartialEq, Debug, Default)]
 struct Model {
     services: BTreeMap<Name, Service>,
-    /// Owner, what is said, redirection.
+    /// Owner, frontend as written, and redirection.
     frontends: BTreeMap<Address, (Name, FrontendSpec, Option<Name>)>,
-    /// Without priority and health.
+    /// Instances without priority and health.
     instances: BTreeMap<(Name, Endpoint, Source), Instance>,
     health: BTreeMap<(Name, Endpoint), Health>,
     precedence: Precedence,
@@ -180,7 +181,7 @@ impl Model {
         self.health.retain(|key, _| there.contains(key));
     }
 
-    /// The instances of a service as the tables list them.
+    /// Returns the instances of a service in the order of the tables.
     fn list(&self, service: &Name) -> Vec<Instance> {
         let all = self.instances.values().filter(|i| i.service == *service);
         let mut list: Vec<Instance> = all
@@ -227,13 +228,13 @@ fn write_op(t: &mut Transaction<'_>, op: &Op) -> Result<bool, Error> {
     Ok(false)
 }
 
-/// What the writes of one transaction touch, by the model before and after each.
+/// Keys that the writes of one transaction change, according to the model before and after each.
 #[derive(Default)]
 struct Expected {
     services: BTreeSet<Name>,
     frontends: BTreeSet<Address>,
     endpoints: BTreeSet<Endpoint>,
-    /// Priorities are others, and who is heard is not.
+    /// Whether priorities changed without changing the order of instances.
     quiet: bool,
 }
 
@@ -312,7 +313,7 @@ fn same(tables: &Tables, model: &Model) {
     }
 }
 
-/// Rows that were touched are fresh and pending; all others are the very same.
+/// Checks that changed rows are new and pending, and that all others are the same.
 fn rows_are_fresh(before: &Tables, after: &Tables, touched: &Touched, at: u64) {
     for row in after.frontends() {
         if touched.frontends.contains(row.address()) {

@@ -1,4 +1,4 @@
-//! Services.
+//! Tests of services.
 
 use super::*;
 use crate::object::AFFINITY_MAX_S;
@@ -53,7 +53,7 @@ fn upsert_service_and_frontends_deletes_those_that_are_not_named() {
     assert_eq!(tables.frontend(&address(3)).unwrap().said.service_port, 7);
     assert_eq!(tables.frontends().count(), 2);
     assert!(!Arc::ptr_eq(&kept, &row(&writer, 2)), "a service's rows are all fresh or none");
-    // Of one address, the last counts.
+    // Of two with one address, the last counts.
     let twice = vec![
         FrontendSpec { service_port: 1, ..said(2) },
         FrontendSpec { service_port: 2, ..said(2) },
@@ -147,7 +147,7 @@ fn delete_service_and_frontends_leaves_the_backends() {
         (&touched[0].services[..], &touched[0].frontends[..]),
         (&[name("web")][..], &[address(1)][..])
     );
-    // The service comes back to its backends.
+    // The service is added again to its backends.
     write(&writer, 4, |t| t.upsert_service_and_frontends(service("web"), vec![said(1)]).unwrap());
     assert_eq!(wanted(&writer, 1).serving, 2);
 }

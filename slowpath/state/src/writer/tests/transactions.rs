@@ -1,4 +1,4 @@
-//! Transactions, snapshots, initializers.
+//! Tests of transactions, snapshots and initializers.
 
 use super::*;
 
@@ -67,7 +67,7 @@ fn pruning_waits_for_all_initializers() {
     assert_eq!(revision, 3);
     assert_eq!(writer.tables().waited_for().collect::<Vec<_>>(), ["api"]);
     assert!(!writer.tables().initialized());
-    // A transaction that is dropped completes nothing, and the token is still there.
+    // A transaction that is dropped completes nothing, and the token stays valid.
     let mut dropped = writer.begin(now(2));
     dropped.complete(&api);
     drop(dropped);
@@ -79,7 +79,7 @@ fn pruning_waits_for_all_initializers() {
     assert_eq!(write(&writer, 4, |t| t.complete(&api)).1, 4);
     let touched = writer.news(3).touched.unwrap();
     assert_eq!(touched, [Arc::new(Touched { revision: 4, ..Touched::default() })]);
-    // A source that is switched on later is waited for again; of two with one name, for both.
+    // A source that is enabled later blocks pruning again; two of one name must both complete.
     let (one, other) = (writer.register_initializer("file"), writer.register_initializer("file"));
     write(&writer, 5, |t| t.complete(&one));
     assert!(!writer.tables().initialized());

@@ -1,4 +1,4 @@
-//! Maps that look, at every single write, whether a new flow could meet something dead.
+//! Maps that check at every write whether a new flow could reach something that does not exist.
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
@@ -10,11 +10,11 @@ use state::dump::{Flags, Spread};
 /// Checked maps in memory.
 pub struct Checked {
     pub maps: MemoryMaps,
-    /// Every write that was made: its key, and whether it was deleted.
+    /// All writes: the key of each, and whether it was deleted.
     pub log: Vec<(Key, bool)>,
-    /// After so many more writes, one fails.
+    /// Number of writes until one fails.
     pub fail_after: Cell<Option<u64>>,
-    /// After that, all do.
+    /// Whether all writes fail.
     dead: Cell<bool>,
     dies: bool,
 }
@@ -25,13 +25,13 @@ impl Checked {
         Checked { maps, log: Vec::new(), fail_after, dead, dies: false }
     }
 
-    /// After so many more writes, all fail.
+    /// Makes all writes fail after this number of further ones.
     pub fn dies_after(&mut self, writes: u64) {
         self.fail_after.set(Some(writes));
         self.dies = true;
     }
 
-    /// No write fails any more.
+    /// Makes writes succeed again.
     pub fn lives(&mut self) {
         self.fail_after.set(None);
         self.dead.set(false);
@@ -64,7 +64,7 @@ impl Checked {
         self.get(&Key::Backend(id)).is_some()
     }
 
-    /// What must hold at every moment.
+    /// Checks the invariants of the maps.
     fn check(&self) {
         let mut ids = HashSet::new();
         for (address, master) in self.masters() {
@@ -91,7 +91,7 @@ impl Checked {
         }
         for key in self.maps.keys(Map::Affinity) {
             let Key::Match(id, backend) = key else { panic!("{key:?} among the matches") };
-            // What a crash left of a service that is gone leads nobody anywhere.
+            // An entry left by a crash for a service that is gone is never looked up.
             assert!(!ids.contains(&id) || self.has_backend(backend), "{key:?}: dead");
         }
     }

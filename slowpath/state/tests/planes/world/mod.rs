@@ -1,4 +1,4 @@
-//! A writer, a reconciler and a plane over checked maps, and a time that the test moves.
+//! A writer, a reconciler and a plane of checked maps, with a time that the test controls.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime};
@@ -22,13 +22,13 @@ pub use checked::Checked;
 /// Small, so that tables are built quickly.
 pub const MAGLEV_SIZE: u32 = 251;
 
-/// Few, so that pruning takes several steps.
+/// Small, so that pruning takes several steps.
 pub const PRUNE_AT_ONCE: usize = 3;
 
-/// The maps of these tests: faults above, so that the checks below see what was written.
+/// Maps of these tests: faults are outside, so that the checks inside see what is written.
 pub type TestMaps = FaultyMaps<Checked>;
 
-/// All of it.
+/// Writer, reconciler, plane and time.
 pub struct World {
     pub writer: Writer,
     pub reconciler: Reconciler,
@@ -42,7 +42,7 @@ fn reconciler() -> Reconciler {
 }
 
 impl World {
-    /// With maps of these sizes.
+    /// Creates a world with maps of these sizes.
     pub fn sized(sizes: Sizes) -> World {
         let now = Now { steady: Instant::now(), wall: SystemTime::UNIX_EPOCH };
         let maps = FaultyMaps::new(Checked::new(MemoryMaps::new(sizes)), 0, 1);
@@ -78,7 +78,7 @@ impl World {
         self.now.wall += time;
     }
 
-    /// Steps until nothing is left to do without time passing.
+    /// Steps until nothing is left to do at the current time.
     pub fn steps(&mut self) {
         self.step();
         while self.reconciler.has_work(self.now.steady) {
@@ -86,15 +86,14 @@ impl World {
         }
     }
 
-    /// The appliance's own addresses are these.
+    /// Sets the appliance's own addresses.
     pub fn set_addresses(&mut self, addresses: &[&str]) {
         self.appliance.addresses = addresses.iter().map(|text| ip(text)).collect();
         self.plane.set_addresses(self.appliance.addresses.clone());
         self.reconciler.say_again();
     }
 
-    /// The process ends, at whatever it did, and another begins: over the same maps, with empty
-    /// tables.
+    /// Ends the process in any state and starts another with the same maps and empty tables.
     pub fn restart(self) -> World {
         let addresses = self.appliance.addresses.clone();
         World {
@@ -105,7 +104,7 @@ impl World {
         }
     }
 
-    /// Time passes without faults until everything is done, and once more around.
+    /// Advances the time without faults until all work is done, including a full pass.
     pub fn settle(&mut self) {
         self.plane.maps_mut().per_mille = 0;
         for _ in 0..4 {
@@ -121,7 +120,7 @@ impl World {
         self.assert_idle();
     }
 
-    /// A full pass and a prune write nothing.
+    /// Checks that a full pass and a prune write nothing.
     pub fn assert_idle(&mut self) {
         let before = (self.plane.maps().maps.writes(), self.plane.acknowledged());
         self.reconciler.say_again();
@@ -132,7 +131,7 @@ impl World {
         assert_eq!(after, before, "nothing differed, and {last:?} was written");
     }
 
-    /// The maps hold what the model says.
+    /// Checks that the maps contain what the model expects.
     pub fn assert_is(&self, model: &model::Model) {
         let (there, expected) = (self.lines(), model.lines());
         let missing: Vec<&String> = expected.iter().filter(|l| !there.contains(l)).collect();
@@ -141,18 +140,18 @@ impl World {
         assert_eq!(there.len(), expected.len(), "a line twice");
     }
 
-    /// What is in the maps, without identifiers.
+    /// Returns the contents of the maps, without identifiers.
     pub fn lines(&self) -> Vec<String> {
         dump::text(&self.plane.dump(), &Form::COMPARED)
     }
 
-    /// The same with identifiers.
+    /// Returns the contents of the maps, with identifiers.
     pub fn numbered(&self) -> Vec<String> {
         dump::text(&self.plane.dump(), &Form::default())
     }
 }
 
-/// Of which sources the first wins.
+/// Returns a writer whose source `first` is preferred over `second`.
 pub fn writer() -> Writer {
     let writer = Writer::new();
     let mut transaction = writer.begin(SystemTime::UNIX_EPOCH);
@@ -178,12 +177,12 @@ pub fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// A TCP address.
+/// Returns a TCP address.
 pub fn at(text: &str, port: u16) -> Address {
     Address::new(ip(text), port, 6)
 }
 
-/// A TCP endpoint at port 8080.
+/// Returns a TCP endpoint at port 8080.
 pub fn endpoint(text: &str) -> Endpoint {
     Endpoint { addr: ip(text), port: 8080, protocol: 6 }
 }

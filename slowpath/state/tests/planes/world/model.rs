@@ -1,5 +1,4 @@
-//! What the maps should hold, worked out from what was said in the simplest way that can be
-//! thought of: everything at once, from nothing.
+//! Expected contents of the maps, computed in the simplest way: from scratch, all at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -16,17 +15,17 @@ use tables::maglev::{self, MaglevBackend, Seed};
 
 use super::MAGLEV_SIZE;
 
-/// What was said, by whom. Sources are 0, which wins, and 1.
+/// Services and instances as written by their sources: 0, which is preferred, and 1.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     pub services: BTreeMap<u8, (Service, Vec<FrontendSpec>)>,
     pub instances: BTreeMap<(u8, Endpoint, u8), Instance>,
-    /// Verdicts of health, by service and endpoint.
+    /// Health check verdicts, by service and endpoint.
     pub healthy: BTreeMap<(u8, Endpoint), bool>,
     pub addresses: Vec<IpAddr>,
 }
 
-/// An instance as the model sees it.
+/// Instance in the model.
 struct Chosen<'a> {
     instance: &'a Instance,
     state: State,
@@ -34,13 +33,13 @@ struct Chosen<'a> {
 }
 
 impl Model {
-    /// Whose frontend is at an address.
+    /// Returns the service whose frontend is at an address.
     pub fn owner(&self, address: &Address) -> Option<u8> {
         let has = |saids: &Vec<FrontendSpec>| saids.iter().any(|said| said.address == *address);
         self.services.iter().find(|(_, (_, saids))| has(saids)).map(|(number, _)| *number)
     }
 
-    /// The lines of a dump without identifiers.
+    /// Returns the lines of a dump without identifiers.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         let mut backends: BTreeMap<Endpoint, State> = BTreeMap::new();
@@ -65,7 +64,7 @@ impl Model {
         lines
     }
 
-    /// A frontend's own address, and where it is copied to.
+    /// Returns a frontend's own address, and those that it is copied to.
     fn addresses_of(&self, said: &FrontendSpec) -> BTreeSet<Address> {
         let mut addresses = BTreeSet::from([said.address]);
         let everywhere = said.address.prefix.addr.is_unspecified();
@@ -113,7 +112,7 @@ impl Model {
     }
 }
 
-/// How many of them, from the first, get new flows.
+/// Returns how many of the backends, from the first, get new flows.
 fn count(chosen: &[Chosen<'_>]) -> usize {
     let of = |state| chosen.iter().filter(|chosen| chosen.state == state).count();
     if of(State::Active) > 0 { of(State::Active) } else { of(State::Terminating) }

@@ -1,5 +1,5 @@
-//! Random changes, each decoded from one number, so that a sequence of them shrinks and can be
-//! played again.
+//! Random changes, each decoded from one number, so that a sequence of them can be shrunk and
+//! replayed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::{World, at, ip};
 
 pub const SERVICES: u8 = 4;
 
-/// What may be addresses of the appliance.
+/// Possible addresses of the appliance.
 pub const OWN: [&str; 3] = ["192.0.2.1", "192.0.2.2", "2001:db8::a"];
 
 pub fn service_name(number: u8) -> Name {
@@ -32,8 +32,8 @@ pub fn source_of(number: u8) -> Source {
     Source::new(if number == 0 { "first" } else { "second" })
 }
 
-/// What services may answer on; some of them are of two services' choice, and two lie where a node
-/// port is copied to.
+/// Returns the frontends of services; some are used by two services, and two are at addresses that
+/// a node port is copied to.
 pub fn frontends() -> Vec<FrontendSpec> {
     let udp = Address { protocol: 17, ..at("203.0.113.2", 53) };
     vec![
@@ -58,7 +58,7 @@ pub fn endpoints() -> Vec<Endpoint> {
     all
 }
 
-/// Makes the change that a number stands for, in the world and in the model.
+/// Applies the change encoded by a number, to the world and to the model.
 pub fn change(world: &mut World, model: &mut Model, number: u64) {
     let mut rng = Rng::with_seed(number);
     match rng.usize(..20) {
@@ -144,7 +144,7 @@ fn set_backends(world: &World, model: &mut Model, rng: &mut Rng) {
     for instance in &said {
         model.instances.insert((number, instance.endpoint, from), instance.clone());
     }
-    // A verdict is known as long as somebody says the backend.
+    // A verdict is kept while any source has the backend.
     let instances = &model.instances;
     model
         .healthy
@@ -166,21 +166,21 @@ fn health(world: &World, model: &mut Model, rng: &mut Rng) {
     }
 }
 
-/// Says all of a service, as its source does after a restart.
+/// Writes a service completely, as its source does after a restart.
 pub fn say_service(model: &Model, number: u8, to: &mut Transaction<'_>) {
     if let Some((service, saids)) = model.services.get(&number) {
         to.upsert_service_and_frontends(service.clone(), saids.clone()).unwrap();
     }
 }
 
-/// Says all that a source says of a service's backends.
+/// Writes all of a source's backends of a service.
 pub fn say_backends(model: &Model, number: u8, from: u8, to: &mut Transaction<'_>) {
     let of = |key: &(u8, Endpoint, u8)| (key.0, key.2) == (number, from);
     let said = model.instances.iter().filter(|(key, _)| of(key)).map(|(_, i)| i.clone());
     to.set_backends(&service_name(number), &source_of(from), said.collect());
 }
 
-/// A health checker looks at everything, and finds what it knew, or that all is well.
+/// Writes a verdict on every backend: the model's, or healthy.
 pub fn say_health(model: &Model, to: &mut Transaction<'_>) {
     for (number, endpoint, _) in model.instances.keys() {
         let healthy = model.healthy.get(&(*number, *endpoint)).unwrap_or(&true);
