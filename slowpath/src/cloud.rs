@@ -145,8 +145,9 @@ impl Appliance for Side {
         if own.able { Ok(()) } else { Err(own.reasons) }
     }
 
-    /// Returns the flows to wait for, and the packets forwarded between NICs. Excluded are packets
-    /// that the kernel sent, such as probes of backends, and those addressed to it.
+    /// Returns the number of flows to wait for, and of packets that arrived at a NIC and were
+    /// forwarded. Packets that the kernel sent, such as probes of backends, and those addressed to
+    /// it are excluded.
     fn activity(&self) -> (u64, u64) {
         let counters = self.0.region.counters();
         let verdict = |verdict| counters.sum(|page| page.verdict_count(verdict));

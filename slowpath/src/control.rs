@@ -16,7 +16,8 @@
 //! Endpoints that write: the API below `/v1` (crate `api`), `PUT /drain/on` and `/drain/off`, and
 //! `PUT /private-links-connections`, which approves or rejects a connection.
 //!
-//! The socket has mode 0600 and belongs to root or, with `control.group`, mode 0660.
+//! The socket belongs to root and has mode 0600, or mode 0660 and the group `control.group` if that
+//! is set.
 
 pub(crate) mod answer;
 mod db;

@@ -15,8 +15,8 @@
 //!                                             +--> cloud/     lifecycle at AWS or Azure
 //!                                             +--> routing/   BGP
 //! ```
-//! `start.rs` starts all of them. slowpath may be killed at any time: the fastpath continues with the
-//! tables as they are, and the next slowpath recovers its state from the region.
+//! `start.rs` starts all of them. slowpath may be killed at any time: the fastpath continues with
+//! the tables as they are, and the next slowpath recovers its state from the region.
 #![forbid(unsafe_code)]
 
 pub mod cloud;

@@ -15,7 +15,7 @@ use tracing_subscriber::EnvFilter;
 #[derive(Parser)]
 #[command(name = "slowpath", version)]
 struct Cli {
-    /// Configuration file [default: /etc/weir/weir.toml where it exists]
+    /// Read this configuration file [default: /etc/weir/weir.toml if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Override a setting of file and environment, as in --set ingress.mtu=9001

@@ -70,7 +70,7 @@ mod tests {
         assert_eq!(heart.stalled(at(25_000)), None);
         let told = heart.stalled(at(25_001));
         assert!(told.is_some() && told == heart.stalled(at(99_000)), "one text, not one a second");
-        // A clock that is asked by several threads may be a little older than the beat.
+        // The time read by another thread may be slightly older than the beat.
         assert_eq!(heart.stalled(at(19_999)), None);
         heart.beat(at(99_001));
         assert_eq!(heart.stalled(at(99_002)), None, "it goes on");

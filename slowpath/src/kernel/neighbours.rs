@@ -120,7 +120,7 @@ impl NextHops {
         }
     }
 
-    /// Adds a next hop resolved by an earlier slowpath. Its MAC remains in use for [`HOLD`] unless
+    /// Adds a next hop resolved by an earlier slowpath. Its MAC remains in use for 60 s unless
     /// the kernel reports one.
     pub fn remember(&mut self, arm: u8, to: IpAddr, mac: Option<[u8; 6]>, now: Instant) {
         let remembered = mac.map(|mac| (mac, now + HOLD));

@@ -232,7 +232,7 @@ mod tests {
                         [egress]\ndevice = \"eg0\"\naddress = [\"10.0.2.10/24\"]\n\
                         [fastpath]\nlcores = [1]\n";
 
-    /// Rules as a kernel keeps them.
+    /// Rules of an emulated kernel.
     #[derive(Clone, Default)]
     struct Kept(Arc<Mutex<(BTreeSet<Rule>, bool)>>);
 
@@ -295,11 +295,12 @@ mod tests {
             ]
         });
         assert_eq!(kept.0.lock().0, all.concat().into_iter().collect());
-        // Another port at once; the one before stays for the flows that the proxy has.
+        // Another port is added immediately; the earlier one stays for the proxy's established
+        // flows.
         say(&writer, Some(9001));
         rules.step(&writer.tables(), now);
         assert_eq!(kept.ports(), [9000, 9001]);
-        // A restart finds them, wanted or not.
+        // A restarted process finds them, whether needed or not.
         let mut rules = begin(&kept);
         rules.step(&writer.tables(), now);
         now += STAYS;

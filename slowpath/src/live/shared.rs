@@ -355,11 +355,11 @@ mod tests {
         hold(&[]);
         assert_eq!(told(), able(&[]));
         shared.publish_status(Status::default(), able(&["no lcore polls"]), false);
-        // The cloud's side may repeat it.
+        // The cloud's lifecycle may have the same reason.
         hold(&["no lcore polls", "leaving"]);
         assert_eq!(told(), able(&["no lcore polls", "leaving"]));
         assert_eq!(shared.own_now(), able(&["no lcore polls"]));
-        // Before it was able for the first time somebody may vouch for it.
+        // Before the appliance is able for the first time, probes may be answered positively.
         shared.vouch(true);
         assert_eq!(told(), able(&["no lcore polls", "leaving"]));
         hold(&[]);
@@ -373,13 +373,13 @@ mod tests {
         shared.publish_status(Status::default(), able(&[]), true);
         assert_eq!((shared.able_now(), shared.carries()), (able(&[]), Some(true)));
         let mut told = shared.able.subscribe();
-        // Any beat is too old. Those that ask are told at once, before anybody has judged.
+        // Any beat is too old. Readers see it immediately, before `judge` runs.
         shared.heartbeat.set_timeout(Duration::ZERO);
         std::thread::sleep(Duration::from_millis(2));
         let stalled = |able: &Able| !able.able && able.reasons[0].contains("stands still");
         assert!(stalled(&shared.able_now()) && stalled(&shared.own_now()));
         assert_eq!(shared.carries(), Some(false), "routes are withdrawn");
-        // Those that wait for news hear of it from the judge; also where somebody vouched.
+        // `judge` notifies receivers, also while probes are answered positively.
         shared.judge();
         assert!(told.has_changed().unwrap() && stalled(&told.borrow_and_update()));
         shared.vouch(true);

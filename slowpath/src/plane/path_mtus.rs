@@ -72,7 +72,7 @@ mod tests {
         assert_eq!((mtu(3).load(Ordering::Relaxed), mtu(4).load(Ordering::Relaxed)), (0, 1300));
         mtus.expire(&region, now + HOLDS * 2);
         assert_eq!(mtu(4).load(Ordering::Relaxed), 0);
-        // One that nobody told of counts from when it is met.
+        // One without an event expires after the time counted from its discovery.
         mtu(5).store(1200, Ordering::Relaxed);
         mtus.expire(&region, now + HOLDS * 2);
         assert_eq!(mtu(5).load(Ordering::Relaxed), 1200);

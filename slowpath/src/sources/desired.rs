@@ -502,7 +502,7 @@ mod tests {
             config::from_toml(&text).unwrap()
         };
         let (now, store) = (SystemTime::UNIX_EPOCH, Arc::new(open_store(None).unwrap()));
-        // One that an earlier version accepted over the API.
+        // An object that an earlier version accepted over the API.
         let (old, spec) = (Name::new("old").unwrap(), Arc::default());
         let old = Object::new(old, Source::new("api"), Spec::Appliance(spec));
         store.submit(Order::new(vec![Change::put(old)], now), drop);
@@ -517,13 +517,13 @@ mod tests {
         assert_eq!(one.spec, Spec::Appliance(Arc::new(appliance(&first).spec())));
         assert_eq!(one.labels.as_ref().unwrap()["tier"], Box::from("edge"));
         assert_eq!(one.annotations.as_ref().unwrap()["owner"], Box::from("net"));
-        // The same again is no change, and files that name nothing leave it there.
+        // Publishing the same again is no change, and files without objects leave it in place.
         let revision = store.objects().revision();
         desired.publish_appliance(&first, now);
         store.write_waiting();
         desired.say(&[], &[], now).unwrap();
         assert_eq!((store.objects().revision(), appliances(&store)), (revision, shown));
-        // What the configuration says at a later start takes the place of what it said.
+        // The configuration of a later start replaces the object.
         desired.publish_appliance(&config("weir-2", "b"), now);
         store.write_waiting();
         let shown = appliances(&store);

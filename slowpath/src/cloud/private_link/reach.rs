@@ -1,5 +1,5 @@
 //! Client for Azure that private links use. It connects at the first request, so that startup does
-//! not wait for Azure, and each request retries until a connection succeeds.
+//! not wait for Azure. A connection that fails is attempted again by the next request.
 
 use std::sync::Arc;
 
