@@ -16,14 +16,15 @@ use crate::route::{Describe, Operation};
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Listed {
-    /// Maximum number of items; 500 by default.
+    /// Maximum number of items, 1 to 1000; 500 by default.
     #[schemars(range(min = 1, max = 1000))]
     pub limit: Option<u32>,
     /// Where the page begins: the value of `continue` in the previous page.
     #[serde(rename = "continue")]
     #[schemars(regex(pattern = r"^([0-9a-f]{2})*$"))]
     pub after: String,
-    /// Comma-separated fields to return of each object: `name,spec.frontends`. Default: all.
+    /// Comma-separated fields to return of each object, at most 64: `name,spec.frontends`. All by
+    /// default.
     #[schemars(regex(pattern = r"^([A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*(,[a-z]+)?)?$"))]
     pub fields: String,
     /// Only objects of this source.
@@ -53,7 +54,7 @@ pub(crate) struct Written {
     /// Validates the write and returns the response as if it were made, without making it.
     pub dry_run: bool,
     /// Waits until all lcores serve the change or a plane rejects it, at most this long: `5s`,
-    /// `500ms`.
+    /// `500ms`. One to three digits; the default unit is seconds.
     #[schemars(regex(pattern = r"^[0-9]{1,3}(ms|s)?$"))]
     pub wait: Option<String>,
 }
@@ -67,7 +68,7 @@ pub struct Nothing {}
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Rows {
-    /// Maximum number of rows; 500 by default.
+    /// Maximum number of rows, 1 to 1000; 500 by default.
     #[schemars(range(min = 1, max = 1000))]
     pub limit: Option<u32>,
     /// Where the page begins: the value of `continue` in the previous page.
@@ -77,7 +78,7 @@ pub(crate) struct Rows {
     /// Only rows whose first column starts with this text or, in frontends and backends, whose
     /// address is in this network.
     pub prefix: String,
-    /// Comma-separated columns to return. Default: all.
+    /// Comma-separated columns to return, at most 64. All by default.
     #[schemars(regex(pattern = r"^([A-Za-z]+(,[A-Za-z]+)?)?$"))]
     pub fields: String,
 }

@@ -28,7 +28,7 @@ pub struct About {
     pub key: Key,
     /// The service that the object affects; none for kinds that affect no service.
     pub service: Option<Name>,
-    /// Frontends of the service before and after the write.
+    /// Frontends that the object had before the write, and has after it.
     pub addresses: Vec<Address>,
 }
 

@@ -124,7 +124,7 @@ pub struct FileStatus {
 pub struct Lcore {
     /// Number in the region.
     pub id: u32,
-    /// Whether its tick moved recently.
+    /// Whether its tick advanced within the last 700 ms.
     pub polling: bool,
     /// Generation that it serves.
     pub acknowledged: u32,

@@ -29,7 +29,7 @@ pub(super) const COPY: u32 = 1 << 16;
 /// The lower bits are the state declared by its source.
 pub(super) const QUARANTINED: u8 = 0x80;
 
-/// Approximate bytes of a backend in [`Choice::sum`], to size the buffer.
+/// Bytes of one backend in [`Choice::sum`], to size the buffer.
 const SUMMED: usize = 40;
 
 /// A backend as one service requires it.
