@@ -6,8 +6,9 @@
 //! - `GET /metrics`: Prometheus metrics;
 //! - `GET /trace`: a line of JSON for each stage of each traced packet, as a stream. It makes the
 //!   lcores report packets;
-//! - `GET /db/TABLE`: rows of a table of the control state; `GET /maps`: content of the plane; `GET
-//!   /objects/KIND`: objects as received;
+//! - `GET /db/TABLE`: rows of a table of the control state;
+//! - `GET /maps`: content of the plane;
+//! - `GET /objects/KIND`: objects as received;
 //! - `POST /explain`: how packets would be handled;
 //! - `GET /private-links`: private links with their status;
 //! - `GET /bgp`, `/bgp/peers`, `/bgp/peers/detail`, `/bgp/routes/available`,

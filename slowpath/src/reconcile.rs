@@ -11,8 +11,8 @@
 //! everything again, which repairs lost updates. A frontend that the region rejects stays as it was
 //! and is retried. A file that is rejected, or whose commit is, changes nothing.
 //!
-//! The loop is one thread that performs one step after the other and never blocks; time is an
-//! argument of [`Reconcile::step`]. Other threads read files (sources/file.rs) and write objects
+//! The loop is one thread that performs one step after the other and waits in none of them; time is
+//! an argument of [`Reconcile::step`]. Other threads read files (sources/file.rs) and write objects
 //! (state::store), and send their results as events: a disk that hangs does not stop the loop.
 
 use std::sync::Arc;

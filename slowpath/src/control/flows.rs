@@ -1,5 +1,5 @@
-//! Live flows, read from the flow table in the region, and the filter of `weir flows` and `weir
-//! trace`.
+//! Live flows, read from the flow table in the region, and the filter of `weir flows` and
+//! `weir trace`.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};

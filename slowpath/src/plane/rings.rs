@@ -56,8 +56,8 @@ impl<'r> Rings<'r> {
         all
     }
 
-    /// Returns the number of messages that are no events, and of invalid ring positions; not zero
-    /// only if a fastpath is defective.
+    /// Returns the total of messages that are no events and of invalid ring positions. It is zero
+    /// unless a fastpath is defective.
     pub fn strange(&self) -> u64 {
         let wild = |line: &Line<'_>| line.commands.wild() + line.events.wild();
         self.strange + self.lines.iter().map(wild).sum::<u64>()

@@ -53,7 +53,7 @@ pub fn complaints(case: &Case, shown: &[Shown], below: Below) -> Vec<String> {
                 }
             }
         }
-        // Sections of frontends show errors. In a step without one, `region refuses` must list them.
+        // Sections of frontends show errors. Without one, `region refuses` must list them.
         if step.there.iter().all(|section| section.words()[0] != "frontends") {
             let others: Vec<String> =
                 others.iter().map(|(at, why)| format!("{at} {why}")).collect();

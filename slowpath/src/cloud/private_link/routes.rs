@@ -44,8 +44,8 @@ struct About {
     reason: Option<String>,
 }
 
-/// Returns the routes `GET /private-links`, `GET /private-links/NAME`, and `PUT
-/// /private-links-connections/approve/NAME` and `reject`.
+/// Returns the routes `GET /private-links` and `GET /private-links/NAME`, and
+/// `PUT /private-links-connections/approve/NAME` and `reject`.
 pub fn router(desk: Desk) -> Router {
     let decided = put(decided);
     Router::new()
