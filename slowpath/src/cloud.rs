@@ -1,4 +1,4 @@
-//! The appliance as its cloud's lifecycle sees it, and that lifecycle's task.
+//! Integration with the cloud: the lifecycle task, and the appliance's state as that task sees it.
 
 pub mod followed;
 pub mod private_link;
@@ -32,28 +32,29 @@ use crate::cloud::followed::Ends;
 use crate::kernel::neighbours::kernel::read_link;
 use crate::live::Live;
 
-/// The lifecycle while it runs.
+/// Handle to the running lifecycle.
 pub struct Leave {
     signals: mpsc::Sender<()>,
     gone: oneshot::Receiver<()>,
-    /// Ends what is being asked when it goes.
+    /// Cancels outstanding requests when dropped.
     _cancel: watch::Sender<bool>,
 }
 
 impl Leave {
-    /// SIGTERM came: the first has the appliance leave its cloud, the second ends it at once.
+    /// Forwards a SIGTERM: the first makes the appliance leave its cloud, the second ends it at
+    /// once.
     pub fn ask(&self) {
-        // Two are enough; further ones say nothing new.
+        // The channel holds two signals; further ones have no effect.
         let _ = self.signals.try_send(());
     }
 
-    /// Ends when the appliance may end.
+    /// Waits until the lifecycle has ended and the process may exit.
     pub async fn gone(&mut self) {
         let _ = (&mut self.gone).await;
     }
 }
 
-/// A cloud can't be asked at all.
+/// The client for the cloud can't be created.
 #[derive(Debug, thiserror::Error)]
 #[error("{cloud}: {error}")]
 pub struct NoCloud {
@@ -61,10 +62,10 @@ pub struct NoCloud {
     error: CallError,
 }
 
-/// Begins the lifecycle, where the configuration names a cloud.
+/// Starts the lifecycle if the configuration names a cloud.
 ///
 /// # Errors
-/// An endpoint of the configuration's or the environment's that is none.
+/// Fails if an endpoint in the configuration or the environment is invalid.
 pub fn start(config: &Config, live: &Arc<Live>) -> Result<Option<Leave>, NoCloud> {
     let (cancel, cancelled) = watch::channel(false);
     let (signals, received) = mpsc::channel(2);
@@ -84,15 +85,15 @@ pub fn start(config: &Config, live: &Arc<Live>) -> Result<Option<Leave>, NoCloud
     Ok(Some(Leave { signals, gone, _cancel: cancel }))
 }
 
-/// A whole life; how it ended.
+/// Future of a complete lifecycle. Its output describes how it ended.
 type Stay = Pin<Box<dyn Future<Output = String> + Send>>;
 
-/// Of jitter.
+/// Returns a seed for jitter.
 fn seed() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64
 }
 
-/// The file in `control.state` that remembers the place.
+/// Returns the file in `control.state` that persists the lifecycle's state.
 fn kept(config: &Config, name: &str) -> Option<PathBuf> {
     config.control.state.as_ref().map(|folder| folder.join(name))
 }
@@ -135,7 +136,7 @@ fn at_azure(
     Ok(Box::pin(async move { format!("{:?}", runner.run(signals).await) }))
 }
 
-/// What the lifecycle asks and tells.
+/// The appliance, as the lifecycles access it.
 struct Side(Arc<Live>);
 
 impl Appliance for Side {
@@ -144,8 +145,9 @@ impl Appliance for Side {
         if own.able { Ok(()) } else { Err(own.reasons) }
     }
 
-    /// Packets that came by a NIC and were passed on: neither the kernel's own, such as probes of
-    /// backends, nor what is for it.
+    /// Returns the number of flows to wait for, and of packets that arrived at a NIC and were
+    /// forwarded. Packets that the kernel sent, such as probes of backends, and those addressed to
+    /// it are excluded.
     fn activity(&self) -> (u64, u64) {
         let counters = self.0.region.counters();
         let verdict = |verdict| counters.sum(|page| page.verdict_count(verdict));
@@ -154,7 +156,7 @@ impl Appliance for Side {
         let arms = 0..self.0.config.arms().count() as u8;
         let kernel = |arm| counters.sum(|page| page.arm_count(arm, ArmCounter::FromKernelPackets));
         let kernels: u64 = arms.map(kernel).sum();
-        // Who leaves does not wait for connections that were reset.
+        // Connections that were reset do not delay leaving.
         let awaited = Flows::new(self.0.region).awaited();
         (u64::from(awaited), passed.saturating_sub(kernels))
     }
@@ -169,7 +171,7 @@ impl Appliance for Side {
     fn ingress(&self) -> Option<Ingress> {
         let (_, arm) = self.0.config.arms().next()?;
         let interface = self.0.config.kernel_interface(arm);
-        // Not from /sys, which shows the network namespace that it was mounted in.
+        // Not read from /sys, which shows the network namespace that it was mounted in.
         let link = tokio::task::block_in_place(|| Netlink::default().link(&interface).ok())??;
         let addresses: Vec<IpAddr> = arm.addresses.iter().map(|prefix| prefix.addr).collect();
         Some(Ingress { mac: read_link(&link)?.mac, addresses })

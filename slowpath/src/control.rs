@@ -1,17 +1,24 @@
 //! The control socket: HTTP over a unix socket, for `weir` and `curl --unix-socket`.
 //!
-//! `GET /status`, `/services`, `/flows`, `/drops`, `/health` (of the appliance), `/checks` (of
-//! backends) and `/cloud` (our place there) answer a JSON document, `/metrics` as Prometheus reads
-//! it; `GET /trace` answers a JSON line for each stage of each followed packet as it comes. `GET
-//! /db/TABLE` answers the rows of a table of the control state, `GET /maps` what lies in the plane,
-//! `GET /objects/KIND` what was given to us, `POST /explain` what would become of packets, `GET
-//! /private-links` what became of private links, `GET /bgp`, `/bgp/peers`, `/bgp/peers/detail`,
-//! `/bgp/routes/available`, `/bgp/routes/advertised` and `/bgp/policies` what is known of routers.
-//! Below `/v1` is the API (its room is `api`), which
-//! writes. All else only reads, except that a trace asks the lcores to report, that `PUT /drain/on`
-//! and `/drain/off` change what probes are told, and that `PUT /private-links-connections` approves
-//! or rejects one. The socket is root's alone (mode 0600), or
-//! that of `control.group` as well (0660).
+//! Endpoints that only read, each returning a JSON document unless stated otherwise:
+//! - `GET /status`, `/services`, `/flows`, `/drops`, `/health` (of the appliance), `/checks` (of
+//!   backends), `/cloud` (registration at AWS or Azure);
+//! - `GET /metrics`: Prometheus metrics;
+//! - `GET /trace`: a line of JSON for each stage of each traced packet, as a stream. It makes the
+//!   lcores report packets;
+//! - `GET /db/TABLE`: rows of a table of the control state;
+//! - `GET /maps`: content of the plane;
+//! - `GET /objects/KIND`: objects as received;
+//! - `POST /explain`: how packets would be handled;
+//! - `GET /private-links`: private links with their status;
+//! - `GET /bgp`, `/bgp/peers`, `/bgp/peers/detail`, `/bgp/routes/available`,
+//!   `/bgp/routes/advertised` and `/bgp/policies`: state of BGP.
+//!
+//! Endpoints that write: the API below `/v1` (crate `api`), `PUT /drain/on` and `/drain/off`, and
+//! `PUT /private-links-connections`, which approves or rejects a connection.
+//!
+//! The socket belongs to root and has mode 0600, or mode 0660 and the group `control.group` if that
+//! is set.
 
 pub(crate) mod answer;
 mod db;
@@ -52,45 +59,45 @@ use crate::live::Live;
 use ::explain::Question;
 use answer::{at_leisure, refuse};
 
-/// Flows that one answer holds at most.
+/// Maximum number of flows in one response.
 const PAGE: u32 = 10_000;
-/// Packets that one trace follows at most.
+/// Maximum number of packets in one trace.
 const TRACE_PACKETS: u32 = 1000;
-/// Seconds that one trace waits at most.
+/// Maximum duration of one trace in seconds.
 const TRACE_SECONDS: u32 = 3600;
 
-/// Why the control socket could not be opened.
+/// Error that keeps the control socket from being opened.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// Another slowpath answers on it.
+    /// Another slowpath responds on the socket.
     #[error(
         "control.socket = {path:?}: another slowpath answers there; \
          stop it first, or set control.socket to another path"
     )]
     InUse {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
     },
-    /// Something that is no socket lies there.
+    /// The path exists and is not a socket.
     #[error("control.socket = {path:?} exists and is no socket: remove it or name another path")]
     NotASocket {
         /// The path.
         path: PathBuf,
     },
-    /// The group that shall have it.
+    /// The group `control.group` can't be resolved.
     #[error(transparent)]
     Group(#[from] hugepages::GroupError),
-    /// Anything else.
+    /// Any other error.
     #[error("control.socket = {path:?}: {source}{}", root_hint(source))]
     Other {
-        /// The path.
+        /// Path of the socket.
         path: PathBuf,
-        /// What the kernel said.
+        /// The I/O error.
         source: io::Error,
     },
 }
 
-/// Listens on the socket; one that a killed slowpath left is replaced.
+/// Listens on the socket. A socket left by a killed slowpath is replaced.
 pub fn listen(control: &config::checked::Control) -> Result<UnixListener, ControlError> {
     let path = control.socket.as_path();
     let group = hugepages::group_id("control.group", control.group.as_deref())?;
@@ -109,7 +116,7 @@ pub fn listen(control: &config::checked::Control) -> Result<UnixListener, Contro
         Err(_) => {}
     }
     let listener = UnixListener::bind(path).map_err(other)?;
-    // Root's alone before it is anybody else's: no one may have connected meanwhile.
+    // Restrict the mode before the group gets access, so that no other user can have connected.
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(other)?;
     if group.is_some() {
         std::os::unix::fs::lchown(path, None, group).map_err(other)?;
@@ -118,7 +125,7 @@ pub fn listen(control: &config::checked::Control) -> Result<UnixListener, Contro
     Ok(listener)
 }
 
-/// Serves the socket for good.
+/// Serves the socket. Never returns.
 pub async fn serve(
     listener: UnixListener,
     slots: Arc<Slots>,
@@ -259,7 +266,7 @@ async fn trace(State(live): State<Arc<Live>>, Query(query): Query<FlowsQuery>) -
     Body::from_stream(Lines(taken)).into_response()
 }
 
-/// The lines of a trace as they come, each in JSON.
+/// Response body of a trace: one line of JSON for each stage.
 struct Lines(mpsc::Receiver<TraceLine>);
 
 impl Stream for Lines {

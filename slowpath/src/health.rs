@@ -1,10 +1,10 @@
-//! Tells probes the truth: *able* or not, over HTTP and over TCP.
+//! Answers health probes of the appliance over HTTP and TCP: *able* or not.
 //!
-//! The HTTP listener is there from the first second and answers any path: 200 when able, 503 with
-//! the reasons when not. A TCP probe only sees whether a connection comes about, so the TCP ports
-//! are listened on while able and closed while not: a probe is then refused (RST) by the kernel.
-//! Whether the control loop still goes on is judged here for each HTTP probe, and for TCP where
-//! *able* is published (heartbeat.rs).
+//! The HTTP listener is up from the start and answers every path: 200 if able, 503 with the reasons
+//! if not. A TCP probe only observes whether a connection is established, so the TCP ports are
+//! listened on while able and closed otherwise: the kernel then refuses the probe with RST. Whether
+//! the control loop stalls is checked here for each HTTP probe; for TCP, it is checked where *able*
+//! is published (heartbeat.rs).
 
 pub mod checks;
 pub mod heartbeat;
@@ -19,16 +19,17 @@ use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-/// Whether traffic may come, and if not, why.
+/// Whether the appliance can take traffic and, if not, why.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Able {
-    /// Lcores poll, links are up, tables are committed and acknowledged, and we are not draining.
+    /// Whether lcores poll, links are up, tables are committed and acknowledged, and the appliance
+    /// is not draining.
     pub able: bool,
-    /// Why not; empty when able.
+    /// Reasons for not being able; empty if able.
     pub reasons: Vec<String>,
 }
 
-/// Serves HTTP probes on `listener` for good, one request a connection; `able` is asked for each.
+/// Serves HTTP probes, one request per connection; evaluates `able` for each. Never returns.
 pub async fn serve_http(
     listener: TcpListener,
     slots: Arc<Slots>,
@@ -46,15 +47,16 @@ fn answer(able: Able) -> (StatusCode, Json<Able>) {
     (code, Json(able))
 }
 
-/// Serves TCP probes on `addr` for good: open while able, closed while not. `key` is the setting
-/// under which an address that can't be listened on is shown.
+/// Serves TCP probes on `addr`: listening while able, closed otherwise. Returns only when the
+/// sender of `able` is gone. `key` is the configuration key under which a failure to listen is
+/// reported.
 pub async fn serve_tcp(
     (conditions, key): (&Conditions, &str),
     addr: SocketAddr,
     slots: Arc<Slots>,
     mut able: watch::Receiver<Able>,
 ) {
-    // Found out at once, not when the first probe is due.
+    // Reports an address that can't be bound at startup rather than once the appliance is able.
     drop(conditions.listen(key, addr).await);
     loop {
         if able.wait_for(|able| able.able).await.is_err() {
@@ -62,7 +64,8 @@ pub async fn serve_tcp(
         }
         let listener = conditions.listen(key, addr).await;
         tokio::select! {
-            // A probe only wants the handshake; closing is the answer that costs least.
+            // A probe needs the handshake only, so connections are closed as soon as they are
+            // accepted.
             () = listeners::accept_and_close(listener, Arc::clone(&slots)) => {}
             changed = able.wait_for(|able| !able.able) => if changed.is_err() {
                 return;

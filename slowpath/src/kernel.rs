@@ -1,4 +1,4 @@
-//! What slowpath reads and sets in the kernel: next hops, addresses for probes, routing rules.
+//! Kernel state that slowpath reads and sets: next hops, addresses for probes, routing rules.
 
 pub mod neighbours;
 pub(crate) mod privileges;

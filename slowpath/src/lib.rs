@@ -7,16 +7,16 @@
 //!             reconcile.rs: the control loop, one thread, which alone writes tables
 //!              ^        ^        |            |
 //!  kernel/   next hops  |        v            v
-//!  health/   verdicts of probes  plane/      live.rs: what the loop publishes for readers
+//!  health/   verdicts of probes  plane/      live.rs: state that the loop publishes for readers
 //!                                region,      |
 //!                                rings        +--> control/   socket of `weir`, API, traces
 //!                                  |          +--> metrics/   Prometheus
-//!                               fastpath      +--> health/    what the cloud's probes get
+//!                               fastpath      +--> health/    responses to the cloud's probes
 //!                                             +--> cloud/     lifecycle at AWS or Azure
 //!                                             +--> routing/   BGP
 //! ```
-//! `start.rs` starts all of them. slowpath may be killed at any time: the fastpath goes on with the
-//! tables as they are, and the next slowpath finds its place from the region.
+//! `start.rs` starts all of them. slowpath may be killed at any time: the fastpath continues with
+//! the tables as they are, and the next slowpath recovers its state from the region.
 #![forbid(unsafe_code)]
 
 pub mod cloud;

@@ -1,4 +1,4 @@
-//! Between the control loop and those who answer questions: what is published, and the region.
+//! The state shared with readers: the region, and what the control loop publishes.
 
 mod counts;
 mod shared;
@@ -26,11 +26,11 @@ pub use shared::Shared;
 use shared::TraceSlot;
 pub use wanted::Wanted;
 
-/// What those who answer questions see.
+/// State that the control socket, the metrics and health probes read.
 pub struct Live {
-    /// The region.
+    /// The shared memory region.
     pub region: &'static Region,
-    /// The configuration.
+    /// The configuration at startup.
     pub config: Arc<Config>,
     shared: Arc<Shared>,
     listening: Listening,
@@ -40,91 +40,91 @@ pub struct Live {
 }
 
 impl Live {
-    /// Over the region and what the control loop publishes.
+    /// Creates the view of the region and of the control loop's published state.
     pub fn new(region: &'static Region, config: Arc<Config>, shared: Arc<Shared>) -> Live {
         let (routers, links) = (OnceLock::new(), OnceLock::new());
         let listening = Listening::new(&config, shared.reserved.clone());
         Live { region, config, shared, listening, routers, links, started: Instant::now() }
     }
 
-    /// Limits and conditions of all listeners.
+    /// Returns the limits and conditions of all listeners.
     pub fn listening(&self) -> &Listening {
         &self.listening
     }
 
-    /// Whether traffic may come.
+    /// Returns whether the appliance can take traffic.
     pub fn able(&self) -> Able {
         self.shared.able_now()
     }
 
-    /// Whether the appliance itself could take traffic, whatever the cloud's side says.
+    /// Returns whether the appliance could take traffic, regardless of the cloud's lifecycle.
     pub fn own(&self) -> Able {
         self.shared.own_now()
     }
 
-    /// What the control loop publishes, and what is told to it.
+    /// Returns the state that the control loop publishes, with the requests to it.
     pub fn shared(&self) -> &Shared {
         &self.shared
     }
 
-    /// Told whenever that changes.
+    /// Returns a receiver that is notified when [`Live::able`] changes.
     pub fn watch_able(&self) -> watch::Receiver<Able> {
         self.shared.able.subscribe()
     }
 
-    /// What the last commit published.
+    /// Returns the state published by the last commit.
     pub fn published(&self) -> Arc<Published> {
         self.shared.published()
     }
 
-    /// What there shall be.
+    /// Returns the desired state.
     pub fn wanted(&self) -> Wanted {
         self.shared.wanted_now()
     }
 
-    /// What is known of routers, once BGP has begun.
+    /// Returns the state of BGP, once it has started.
     pub fn routers(&self) -> Option<&Desk> {
         self.routers.get()
     }
 
-    /// BGP has begun.
+    /// Stores the state of BGP when it has started.
     pub fn set_routers(&self, desk: Desk) {
-        // There is one in a process.
+        // Called once per process.
         let _ = self.routers.set(desk);
     }
 
-    /// What is known of private links, once they are looked after.
+    /// Returns the state of private links, if they are configured and have started.
     pub fn links(&self) -> Option<&private_link::Desk> {
         self.links.get()
     }
 
-    /// They are looked after.
+    /// Stores the state of private links when they have started.
     pub fn set_links(&self, desk: private_link::Desk) {
-        // There is one in a process.
+        // Called once per process.
         let _ = self.links.set(desk);
     }
 
-    /// The health checker.
+    /// Returns the health checker.
     pub fn checks(&self) -> &Checks {
         &self.shared.checks
     }
 
-    /// What is known of this machine at its cloud.
+    /// Returns the report of the cloud's lifecycle.
     pub fn cloud(&self) -> Report {
         self.shared.cloud.read().clone()
     }
 
-    /// From now on that is this.
+    /// Replaces the report of the cloud's lifecycle.
     pub fn publish_cloud(&self, report: Report) {
         *self.shared.cloud.write() = report;
     }
 
-    /// `GET /maps`: what the region holds, in the words of the map model.
+    /// `GET /maps`: returns the content of the region as records of the map model.
     pub fn dump(&self) -> Vec<state::dump::Record> {
         self.wanted().dump(self.region)
     }
 
-    /// `GET /status`.
+    /// Returns the status for `GET /status`.
     pub fn status(&self) -> Status {
         let mut status = self.shared.status_now();
         Able { able: status.able, reasons: status.reasons } = self.shared.able_now();
@@ -152,31 +152,32 @@ impl Live {
         status
     }
 
-    /// Whether all sources have said what they know, and nothing of it is on its way any more.
+    /// Returns whether all sources have sent their complete lists and no frontend is pending.
     pub fn is_settled(&self, tables: &Tables) -> bool {
         let frontends = counts::frontends(tables);
         frontends.waited_for.is_empty() && frontends.pending == 0
     }
 
-    /// Flow paths in use.
+    /// Returns the number of flow paths in use, and their capacity.
     pub fn flows_in_use(&self) -> Use {
         let flows = Flows::new(self.region);
         Use { used: u64::from(flows.live()), max: u64::from(flows.capacity()) }
     }
 
-    /// Tells probes that no new traffic is wanted, or that it is again. It holds over restarts.
+    /// Starts or ends a drain: while it is on, health probes fail so that no new flows arrive. The
+    /// setting is in the region and persists over restarts.
     pub fn drain(&self, on: bool) {
         tracing::info!("{}", if on { "draining" } else { "not draining any more" });
         self.region.set_draining(on);
         self.shared.news().event();
     }
 
-    /// Has the control loop read both files again.
+    /// Makes the control loop read both files again.
     pub fn reload(&self) {
         self.shared.reload();
     }
 
-    /// Asks the control loop for a trace; refused while one runs.
+    /// Requests a trace from the control loop. Fails while another one runs.
     pub fn ask_trace(&self, request: TraceRequest) -> Result<(), String> {
         let mut slot = self.shared.trace.lock();
         match *slot {

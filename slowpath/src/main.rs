@@ -1,4 +1,4 @@
-//! `slowpath`: reads settings, starts the parts, waits for a signal.
+//! The `slowpath` process: reads the configuration, starts all parts and waits for a signal.
 
 #![forbid(unsafe_code)]
 
@@ -11,14 +11,14 @@ use slowpath::sources::CONFIG;
 use slowpath::sources::file::ConfigFile;
 use tracing_subscriber::EnvFilter;
 
-/// Weir's control process: compiles services into tables, watches, measures, answers.
+/// Weir's control plane: compiles services into tables, checks health, serves API and metrics
 #[derive(Parser)]
 #[command(name = "slowpath", version)]
 struct Cli {
-    /// Configuration file [default: /etc/weir/weir.toml where it exists]
+    /// Read this configuration file [default: /etc/weir/weir.toml if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// A setting that overrides file and environment, as in --set ingress.mtu=9001
+    /// Override a setting of file and environment, as in --set ingress.mtu=9001
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
 }

@@ -1,7 +1,7 @@
-//! Prometheus metrics, read from the counter pages at each scrape; nothing is kept here.
+//! Prometheus metrics, read from the counter pages at each scrape. No state is kept here.
 //!
-//! OpenMetrics for those who ask for it, as Prometheus does, and the older text format for all
-//! others. The names and help of counters are those of the lists in `tables`.
+//! The response is OpenMetrics if the client accepts it, as Prometheus does, and the older text
+//! format otherwise. Names and help texts of counters come from the lists in `tables`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ use family::Family;
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Serves `/metrics` on `listener` for good.
+/// Serves `/metrics` on `listener`. Never returns.
 pub async fn serve(listener: TcpListener, slots: Arc<Slots>, live: Arc<Live>) {
     let app = Router::new().route("/metrics", get(answer)).with_state(live);
     ::listeners::accept(listener, slots, move |stream, connection| {
@@ -49,7 +49,7 @@ pub async fn serve(listener: TcpListener, slots: Arc<Slots>, live: Arc<Live>) {
     .await;
 }
 
-/// Answers one scrape.
+/// Responds to one scrape.
 pub async fn answer(State(live): State<Arc<Live>>, asked: HeaderMap) -> Response {
     let accepts = asked.get(header::ACCEPT).and_then(|value| value.to_str().ok());
     let open = accepts.is_some_and(|accepts| accepts.contains("application/openmetrics-text"));
@@ -61,7 +61,7 @@ pub async fn answer(State(live): State<Arc<Live>>, asked: HeaderMap) -> Response
     }
 }
 
-/// All metrics in OpenMetrics text.
+/// Returns all metrics in OpenMetrics text.
 pub fn text(live: &Arc<Live>) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Scrape(Arc::clone(live))));
@@ -70,7 +70,8 @@ pub fn text(live: &Arc<Live>) -> Result<String, fmt::Error> {
     Ok(text)
 }
 
-/// The same in the older text format, in which a counter's family is named like its samples.
+/// Converts OpenMetrics text to the older text format, in which a counter's family has the same
+/// name as its samples (`_total`).
 pub fn plain(open: &str) -> String {
     let mut text = String::with_capacity(open.len());
     let mut counters = Vec::new();
@@ -308,7 +309,7 @@ impl Scrape {
     }
 }
 
-/// The metrics of services, or of backends.
+/// Encodes the metrics of all services, or of all backends.
 fn each(
     family: &mut Family<'_, '_>,
     what: &'static str,

@@ -1,4 +1,4 @@
-//! The data plane as seen by the control loop: tables in the region, commands and events in rings.
+//! The data plane as the control loop uses it: tables in the region, commands and events in rings.
 
 pub(crate) mod busy;
 pub mod compile;

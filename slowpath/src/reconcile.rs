@@ -1,19 +1,19 @@
-//! The control loop. Open this first: it is the order in which slowpath does everything.
+//! The control loop, which defines the order of all work in slowpath.
 //!
 //! ```text
-//!   services file, configuration, API -> objects, kept -> rows of the tables (desired.rs)
-//!     -> next hops of new backends are met -> state's reconciler: which frontends are to be told
+//!   services file, configuration, API -> objects, stored -> rows of the tables (desired.rs)
+//!     -> next hops of new backends are resolved -> state's reconciler: frontends to apply
 //!     -> the region as a plane: begin, update, delete, prune -> commit -> generation n+1
-//!     -> Switch to each lcore -> acknowledged -> frontends are done, room of generation n is free
+//!     -> Switch to each lcore -> acknowledged -> frontends done, entries of generation n reusable
 //! ```
-//! The first content that is read leads to a full pass: everything is told and what nobody wants is
-//! pruned. After that, only changes are told; and once a minute everything again, so that whatever
-//! was lost on the way is repaired. A frontend that the region refuses stays as it was, and is
-//! tried again; a file that is refused, or whose commit is, changes nothing.
+//! The first content of the files leads to a full pass: all frontends are applied, and those in the
+//! region that are not desired are pruned. After that only changes are applied, and once a minute
+//! everything again, which repairs lost updates. A frontend that the region rejects stays as it was
+//! and is retried. A file that is rejected, or whose commit is, changes nothing.
 //!
-//! One thread, one step after the other, no waiting: time is an argument of [`Reconcile::step`].
-//! Files are read (sources/file.rs) and objects kept (state::store) by threads of their own, whose
-//! results are events here. A disk may hang: the loop does not.
+//! The loop is one thread that performs one step after the other and waits in none of them; time is
+//! an argument of [`Reconcile::step`]. Other threads read files (sources/file.rs) and write objects
+//! (state::store), and send their results as events: a disk that hangs does not stop the loop.
 
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -54,15 +54,15 @@ use keeping::{Keeping, Trial};
 use lcores::Lcores;
 pub use wake::wake;
 
-/// How long the loop rests between two steps where nobody wakes it: a lost neighbour or an lcore's
-/// event waits no longer than this.
+/// How long the loop rests between two iterations unless it is woken. It bounds the delay of
+/// neighbor notifications and lcore events.
 const REST: Duration = Duration::from_millis(5);
-/// How long it rests while lcores are about to switch, which takes them microseconds.
+/// How long it rests while lcores are switching generations, which takes them microseconds.
 const SHORT_REST: Duration = Duration::from_micros(50);
-/// An lcore that has not switched so long after it was told may not do so soon.
+/// Time after a switch command from which the loop no longer expects the switch soon.
 const SOON: Duration = Duration::from_millis(20);
-/// How often everything is told again, and pruned. A few hundred frontends in each step, so that
-/// many of them don't hold up the loop; a file is told all at once.
+/// Intervals of full passes and of pruning. Each step applies a few hundred frontends, to bound its
+/// time; a file is applied in one step.
 const TIMES: Settings = Settings {
     at_once: 256,
     prune_at_once: 256,
@@ -73,8 +73,8 @@ const TIMES: Settings = Settings {
     patience: Duration::from_secs(60),
 };
 
-/// The control loop: the tables and the plane that follows them, and what each of the others around
-/// them has to remember.
+/// The control loop: the tables, the plane that follows them, and the state of everything around
+/// them.
 pub struct Reconcile<'r> {
     region: &'r Region,
     plane: RegionPlane<'r>,
@@ -83,28 +83,28 @@ pub struct Reconcile<'r> {
     reconciler: Reconciler,
     shared: Arc<Shared>,
     intake: Intake,
-    /// The services that were taken last.
+    /// Services that were taken from the files last.
     services: Vec<Object>,
-    /// On its way to disk.
+    /// Content that is being written to disk.
     keeping: Option<Keeping>,
-    /// Taken, and not yet in the region.
+    /// Content that was taken and is not yet in the region.
     trial: Option<Trial>,
     lcores: Lcores<'r>,
     hops: Hops,
-    /// With XDP, how proxies' answers get into the programs.
+    /// With XDP: routing rules that lead proxies' responses into the programs.
     proxy_rules: Option<ProxyRules>,
-    /// From where backends are probed through tunnels, if they are.
+    /// Source addresses of probes through tunnels.
     probe_addresses: Option<ProbeAddresses>,
-    /// What the health checker tells, if there is one.
+    /// Events from the health checker.
     checker: Option<Receiver<Told>>,
-    /// Who waits for a change to be in force.
+    /// Waiters for writes to be in force.
     waits: Vec<Wait>,
-    /// Of which objects the plane has BGP neighbors: their revision.
+    /// Revision of the objects from which the plane's BGP neighbors were derived.
     neighbors_at: Option<u64>,
 }
 
-/// How long the control loop may rest. `switching` is when lcores were told to switch, if they are
-/// not known to have.
+/// Returns how long the control loop may rest. `switching` is when lcores were sent a switch
+/// command, if some may not have acknowledged it.
 pub fn rest(switching: Option<Instant>, now: Instant) -> Duration {
     match switching {
         Some(told) if now < told + SOON => SHORT_REST,
@@ -113,7 +113,7 @@ pub fn rest(switching: Option<Instant>, now: Instant) -> Duration {
 }
 
 impl<'r> Reconcile<'r> {
-    /// Begins over `plane`; `files` watches those of `config`.
+    /// Creates the control loop over `plane`. `files` watches those of `config`.
     pub fn new(
         config: Arc<Config>,
         mut plane: RegionPlane<'r>,
@@ -126,7 +126,7 @@ impl<'r> Reconcile<'r> {
         let (now, region) = (time.steady, plane.region());
         let taps: Vec<(String, u16)> =
             config.arms().map(|(_, arm)| (config.kernel_interface(arm), arm.mtu)).collect();
-        // With XDP one process stands for all CPUs, so that all are there, or none.
+        // With XDP one process represents all CPUs.
         let lcores = match config.plane {
             Plane::Dpdk => config.fastpath.lcores.len(),
             Plane::Xdp => 1,
@@ -135,10 +135,11 @@ impl<'r> Reconcile<'r> {
         plane.set_appliance(&appliance);
         let mut desired = Desired::new(&config, store, &plane.quarantined(), time.wall);
         desired.wake_by(wake(&shared));
-        // The appliance is there whether or not anything was asked of it.
+        // The appliance's own object always exists.
         let remembers = desired.objects().all().any(|object| object.kind() != Kind::Appliance);
         desired.publish_appliance(&config, time.wall);
-        // What is remembered is all that there was: nothing is scaled down by telling it.
+        // The stored objects are complete, so no backends are lost by applying them without
+        // patience.
         let patience = if remembers { Duration::ZERO } else { TIMES.patience };
         let reconcile = Reconcile {
             hops: Hops::new(&taps, kernel, &plane, now),
@@ -165,10 +166,10 @@ impl<'r> Reconcile<'r> {
         reconcile
     }
 
-    /// Once around. Does what is due at `now` and returns.
+    /// Runs one iteration: does what is due at `now` and returns.
     pub fn step(&mut self, time: Now) {
         let now = time.steady;
-        // What is on its way decides what the next content is checked against.
+        // Content that is in progress decides what the next content is checked against.
         if self.trial.is_none() && self.keeping.is_none() {
             self.intake.look(now, &self.shared, &self.services);
         }
@@ -183,7 +184,7 @@ impl<'r> Reconcile<'r> {
             tracing::info!("a removal was confirmed: reading the services again");
             self.intake.again();
         }
-        // A lcore that still reads the generation before the last holds up the next one.
+        // An lcore that still reads the generation before the committed one delays the next batch.
         if self.plane.ready() {
             self.take(time);
             self.follow_neighbors();
@@ -196,11 +197,11 @@ impl<'r> Reconcile<'r> {
         self.lcores.tell_again(now);
         let generation = self.region.generation();
         let tables = self.desired.writer.tables();
-        // A source that has not said all that it knows may name it yet.
+        // A source without a complete list may still name the backend.
         let is_named = |addr, port| !tables.initialized() || tables.is_named(addr, port);
         self.plane.reclaim(now, &is_named);
         if self.region.generation() != generation {
-            // Told at once: the next change waits until all have switched.
+            // Switch immediately: the next change waits until all lcores have.
             self.lcores.switch(now);
         }
         if self.lcores.is_due(now) {
@@ -214,16 +215,16 @@ impl<'r> Reconcile<'r> {
         }
     }
 
-    /// How long the loop may rest before the next step, if nobody wakes it.
+    /// Returns how long the loop may rest before the next step unless it is woken.
     pub fn rest(&self, now: Instant) -> Duration {
         rest(self.lcores.switching(), now)
     }
 
-    /// Has the region follow the tables, where there is something to follow.
+    /// Applies changes of the tables to the region.
     fn tell_plane(&mut self, time: Now) {
         let news = self.desired.writer.news(self.reconciler.seen());
-        // Before anything was asked, the region stays as the last slowpath left it, or without a
-        // generation, which tells probes that we are not able.
+        // Before there is desired state, the region stays as the previous slowpath left it. If it
+        // has no generation, the appliance is not able.
         if !self.intake.is_synced() && self.trial.is_none() && news.tables.frontend_count() == 0 {
             return;
         }
@@ -236,7 +237,7 @@ impl<'r> Reconcile<'r> {
         if let Some(outcome) = self.plane.take_outcome() {
             self.taken(outcome, time);
         } else if self.trial.is_some() && !self.reconciler.has_work(time.steady) {
-            // Nothing of it concerns the region.
+            // None of the change concerns the region.
             self.taken(Ok(()), time);
         }
         if self.region.generation() != before {
@@ -248,7 +249,7 @@ impl<'r> Reconcile<'r> {
         self.hops.follow(&mut self.plane, time.steady);
     }
 
-    /// Looks at the lcores, decides whether we are able, and publishes the status.
+    /// Reads the lcores' status, decides whether the appliance is able, and publishes the status.
     fn look(&mut self, now: Instant) {
         let generation = self.region.generation();
         let draining = self.region.draining();

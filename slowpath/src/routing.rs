@@ -1,11 +1,12 @@
-//! BGP: `announce` decides and `bgp` speaks; here is what they look at, how they begin and end.
+//! BGP: the crate `announce` decides what is advertised, `bgp` runs the sessions; this module
+//! supplies their inputs, and starts and ends them.
 //!
 //! ```text
 //!   live: tables, able, drain --> around.rs --> announce::controller --> announcer --> sockets
 //!   store <-- conditions.rs <-------'                                       |
 //!                                     `weir bgp`, API, metrics <-- Desk ----'
 //! ```
-//! It has a thread and a runtime of its own: what others do holds up neither keepalives nor BFD.
+//! BGP has a thread and a runtime of its own, so that other work delays neither keepalives nor BFD.
 
 mod around;
 mod conditions;
@@ -33,7 +34,7 @@ use around::Around;
 pub use desk::Desk;
 pub use routes::documents;
 
-/// How BGP is ended.
+/// Handle to end BGP.
 pub struct Farewell {
     orders: mpsc::Sender<()>,
     gone: oneshot::Receiver<()>,
@@ -41,23 +42,24 @@ pub struct Farewell {
 }
 
 impl Farewell {
-    /// For good: all is withdrawn first. Asked a second time, it ends at once. One that is dropped
-    /// before it was asked says nothing to anybody: this process comes back.
+    /// Requests shutdown: all routes are withdrawn first. A second request ends BGP immediately. If
+    /// the handle is dropped without a request, sessions end without a withdrawal, because this
+    /// process is to be restarted.
     pub fn ask(&mut self) {
         self.asked += 1;
-        // One is enough.
+        // One order is enough.
         let _ = self.orders.try_send(());
     }
 
-    /// Whether it was asked for.
+    /// Returns whether shutdown was requested.
     pub fn is_asked(&self) -> bool {
         self.asked > 0
     }
 
-    /// Ends when the process may end. May be dropped and called again until then.
+    /// Waits until the process may exit. Cancel safe: may be dropped and called again.
     ///
     /// # Errors
-    /// It ended without being asked: a fault of ours, told where it happened.
+    /// BGP ended without a request. The log has the cause.
     pub async fn gone(&mut self) -> Result<(), Broken> {
         if self.asked < 2 {
             let ended = (&mut self.gone).await;
@@ -67,15 +69,15 @@ impl Farewell {
     }
 }
 
-/// BGP's thread ended by a fault of ours.
+/// BGP's thread ended by an internal error.
 #[derive(Debug, thiserror::Error)]
 #[error("BGP's control loop broke; the fastpath goes on, neighbors see our sessions end")]
 pub struct Broken;
 
-/// Begins. `came_back` says that tables lived on while this process was away.
+/// Starts BGP. `came_back` is whether the region had tables when this process started.
 ///
 /// # Errors
-/// The kernel gives no thread.
+/// The thread can't be created.
 pub fn start(live: &Arc<Live>, store: &Arc<Store>, came_back: bool) -> io::Result<Farewell> {
     let settings = live.config.bgp.clone();
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -110,7 +112,7 @@ pub fn start(live: &Arc<Live>, store: &Arc<Store>, came_back: bool) -> io::Resul
             controller.run(signal, leave).await;
             sockets.end().await;
         });
-        // Nobody waits who ends the process at once.
+        // The receiver is gone if the process ends immediately.
         let _ = end.send(());
     })?;
     Ok(Farewell { orders, gone, asked: 0 })
@@ -130,7 +132,7 @@ fn carried_out(settings: &Bgp, came_back: bool) -> Settings {
     }
 }
 
-/// How to go, once somebody says that we go.
+/// Returns how to end the sessions, once that is requested.
 async fn leave(
     mut ordered: mpsc::Receiver<()>,
     settings: Bgp,

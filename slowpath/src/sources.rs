@@ -1,4 +1,4 @@
-//! Who says what should be.
+//! Sources of the desired state.
 
 pub mod desired;
 pub mod file;
@@ -12,15 +12,15 @@ use state::name::Source;
 use state::sources::removals::{Permit, RemovalLimit};
 use state::sources::{Limits, Setting, Settings};
 
-/// Where the configuration is when nobody says.
+/// Default path of the configuration.
 pub const CONFIG: &str = "/etc/weir/weir.toml";
 
-/// The sources that speak through files.
+/// Returns the sources that read files.
 pub fn of_files() -> [Source; 2] {
     [read::own_source(), read::kubernetes_source()]
 }
 
-/// What the configuration says of those that speak over the API.
+/// Returns the settings of the sources that use the API.
 pub fn settings(config: &Config) -> Settings {
     let one = |said: &config::checked::SourceOf| {
         let setting = Setting { lease_s: said.lease_s, on_expiry: said.on_expiry };
@@ -35,7 +35,7 @@ fn removal_limit(config: &Config) -> RemovalLimit {
     RemovalLimit { percent: config.control.max_removal_percent }
 }
 
-/// What a list of the files may remove.
+/// Returns what a list of the files may remove.
 pub fn permit(list: &List, config: &Config) -> Permit {
     match list.allow_removal {
         true => Permit::Any,

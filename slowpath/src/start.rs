@@ -1,5 +1,5 @@
-//! Starts the parts and waits for a signal: one thread each for the control loop, the store's disk,
-//! the files, and the judge of the loop's heartbeat; tokio for listeners.
+//! Starts all parts and waits for a signal. The control loop, the store's disk, the files and the
+//! monitor of the heartbeat have a thread each; listeners run on tokio.
 
 mod parting;
 
@@ -36,63 +36,63 @@ use crate::sources::desired::{Store, open_store};
 use crate::sources::file::{ConfigFile, Files, watch};
 use crate::start::parting::Parting;
 
-/// Why slowpath can't start.
+/// Error that keeps slowpath from starting, or ends it.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Not root.
+    /// The process does not run as root.
     #[error(
         "root is needed (slowpath writes the region, asks the kernel for neighbours and answers \
          on a socket of root's): type `sudo slowpath ...`"
     )]
     NotRoot,
-    /// The region.
+    /// The region can't be opened.
     #[error("{0}")]
     Region(#[from] OpenError),
-    /// The tables in it.
+    /// The tables in the region can't be used.
     #[error("{0}")]
     Tables(#[from] RegionError),
-    /// The folder of what is kept.
+    /// The store can't be opened.
     #[error("control.state = {path:?}: {source}; the fastpath goes on with the tables as they are")]
     State {
-        /// The folder.
+        /// Folder of the store.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The I/O error.
         source: std::io::Error,
     },
-    /// The control socket.
+    /// The control socket can't be opened.
     #[error("{0}")]
     Control(#[from] ControlError),
-    /// The kernel's routes and neighbours.
+    /// The rtnetlink socket can't be opened.
     #[error("can't ask the kernel for routes and neighbours (rtnetlink): {0}")]
     Netlink(std::io::Error),
-    /// The control loop ended by itself: a fault of ours, told where it happened.
+    /// The control loop ended by an internal error. The log has the cause.
     #[error("the control loop broke; the fastpath goes on with the tables as they are")]
     Loop,
-    /// The health checker ended by itself: the same.
+    /// The health checker ended by an internal error.
     #[error("the health checker broke; the fastpath goes on with the tables as they are")]
     Checker,
-    /// BGP ended by itself.
+    /// BGP ended by an internal error.
     #[error(transparent)]
     Bgp(#[from] Broken),
-    /// How the cloud is reached.
+    /// The client for the cloud can't be created.
     #[error(transparent)]
     Cloud(#[from] cloud::NoCloud),
-    /// Threads, signals, listeners that broke.
+    /// Threads, signals or a listener failed.
     #[error("{what}: {source}")]
     System {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// What the kernel said.
+        /// The I/O error.
         source: std::io::Error,
     },
 }
 
-/// What the kernel refused, and when.
+/// Returns a function that adds the operation to an I/O error.
 fn system(what: &'static str) -> impl Fn(std::io::Error) -> StartError + Copy {
     move |source| StartError::System { what, source }
 }
 
-/// Opens the region of `config`, or creates it: whoever starts first does.
+/// Opens the region of `config`, or creates it: the first process to start does.
 pub fn open_region(config: &Config) -> Result<Region, StartError> {
     let Opened { region, notes } = hugepages::open_region(config, Unreadable::Refuse)?;
     for note in notes {
@@ -107,18 +107,18 @@ pub fn open_region(config: &Config) -> Result<Region, StartError> {
     Ok(region)
 }
 
-/// How long answers that are on their way may take when the process ends; who reads at leisure is
-/// not waited for any longer.
+/// How long responses in progress may take when the process ends. Clients that read slowly are cut
+/// off.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
-/// How long threads of ours may take to end then. One that a disk holds up is left behind: what it
-/// writes nobody was told is kept.
+/// How long threads may take to end after that. A thread that a disk blocks is left behind: what it
+/// is writing has not been acknowledged.
 const LAST_THREADS: Duration = Duration::from_secs(2);
 
-/// How often the control loop's heartbeat is judged for those that wait for news.
+/// Interval at which the heartbeat is checked for consumers of change notifications.
 const JUDGE: Duration = Duration::from_millis(100);
 
-/// Those that serve.
+/// Creates the runtime for listeners.
 fn threads() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -127,8 +127,8 @@ fn threads() -> std::io::Result<tokio::runtime::Runtime> {
         .build()
 }
 
-/// Runs until SIGTERM or SIGINT. The fastpath goes on with the tables as they are then.
-/// `file` is where the configuration came from, watched from now on.
+/// Runs until SIGTERM, SIGINT or a fatal error. The fastpath continues with the tables as they are
+/// then. `file` is the source of the configuration, watched from now on.
 pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     if !is_root() {
         return Err(StartError::NotRoot);
@@ -137,9 +137,9 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
         tracing::warn!("{warning}");
     }
     let config = Arc::new(config);
-    // Mapped until the process ends; leaked so that all threads may refer to it.
+    // The mapping lasts until the process ends; it is leaked so that all threads can refer to it.
     let region: &'static Region = Box::leak(Box::new(open_region(&config)?));
-    // Read before anything is committed: did packets flow while this process was away?
+    // Read before the first commit: whether packets were forwarded while this process was away.
     let came_back = region.generation() > 0;
     let plane = RegionPlane::attach(region, &config)?;
     let (store, store_ended) = start_store(&config)?;
@@ -150,7 +150,7 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     let live = Arc::new(Live::new(region, Arc::clone(&config), Arc::clone(&shared)));
     let stop = Arc::new(AtomicBool::new(false));
     let runtime = threads().map_err(system("starting threads"))?;
-    // Sockets first: from the first second on a probe is told the truth, which is "not able".
+    // Open sockets first, so that from the start probes get the response "not able".
     let socket = {
         let _inside = runtime.enter();
         control::listen(&config.control)?
@@ -159,7 +159,7 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     runtime.spawn(follow(store.watch(), Arc::clone(&shared)));
     let (stopped, shared_loop) = (Arc::clone(&stop), Arc::clone(&shared));
     let (of_loop, of_rest, kept) = (Arc::clone(&config), Arc::clone(&shared), Arc::clone(&store));
-    // Dropped when the loop's thread ends, however it does.
+    // Dropped when the loop's thread ends for any reason.
     let (alive, loop_ended) = tokio::sync::oneshot::channel::<()>();
     let (alive_too, loop_gone) = channel::<()>();
     let (hand, handed) = std::sync::mpsc::sync_channel(1);
@@ -200,8 +200,8 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     }
 }
 
-/// Waits for threads to end, for a bounded time; one that has not ended by then ends with the
-/// process, which waits for none. Returns whether the control loop's has.
+/// Waits a bounded time for threads to end; others end with the process. Returns whether the
+/// control loop's thread has ended.
 fn await_threads(config: &Config, of_loop: Receiver<()>, of_store: Receiver<()>) -> bool {
     let until = Instant::now() + LAST_THREADS;
     let ends = [
@@ -213,7 +213,7 @@ fn await_threads(config: &Config, of_loop: Receiver<()>, of_store: Receiver<()>)
     of_loop
 }
 
-/// Opens the store and starts its thread; the receiver ends with that.
+/// Opens the store and starts its thread. The receiver is disconnected when the thread ends.
 fn start_store(config: &Config) -> Result<(Arc<Store>, Receiver<()>), StartError> {
     let folder = config.control.state.as_deref();
     let path = folder.unwrap_or(Path::new("")).to_owned();
@@ -223,7 +223,7 @@ fn start_store(config: &Config) -> Result<(Arc<Store>, Receiver<()>), StartError
     Ok((store, ended))
 }
 
-/// Starts the thread that reads files, and the one that judges the control loop's heartbeat.
+/// Starts the thread that reads files, and the one that checks the control loop's heartbeat.
 fn start_files(
     config: &Arc<Config>,
     file: Option<ConfigFile>,
@@ -241,10 +241,11 @@ fn start_files(
     Ok(files)
 }
 
-/// Removes a file on a thread of its own, which a disk may hold up. The receiver ends with it.
+/// Removes a file on a thread of its own, which a disk may block. The receiver is disconnected when
+/// it is done.
 fn remove(path: PathBuf) -> Receiver<()> {
     let (alive, ended) = channel();
-    // Without a thread the next slowpath replaces it.
+    // If there is no thread, the next slowpath replaces the file.
     let _ = std::thread::Builder::new().name("slowpath-remove".into()).spawn(move || {
         let _alive = alive;
         let _ = std::fs::remove_file(path);
@@ -252,7 +253,7 @@ fn remove(path: PathBuf) -> Receiver<()> {
     ended
 }
 
-/// Waits until `end` has come, or this moment.
+/// Waits for `end` until the deadline. Returns whether it came in time.
 fn has_ended(what: &str, end: &Receiver<()>, until: Instant) -> bool {
     let left = until.saturating_duration_since(Instant::now());
     let late = matches!(end.recv_timeout(left), Err(RecvTimeoutError::Timeout));
@@ -262,7 +263,8 @@ fn has_ended(what: &str, end: &Receiver<()>, until: Instant) -> bool {
     !late
 }
 
-/// What answers on the control socket below `/v1`, and over TCP. Leases begin anew.
+/// Returns the state of the API below `/v1`, on the control socket and over TCP. The leases of
+/// sources start anew.
 fn api(config: &Config, store: &Arc<Store>, shared: &Arc<Shared>) -> Api {
     let settings = sources::settings(config);
     shared.publish_sources(settings.clone());
@@ -272,19 +274,20 @@ fn api(config: &Config, store: &Arc<Store>, shared: &Arc<Shared>) -> Api {
     Api { store, control, sources: Arc::new(Mutex::new(sources)), documents: Arc::default() }
 }
 
-/// Wakes the control loop whenever something was written.
+/// Wakes the control loop after each write to the store.
 async fn follow(mut written: tokio::sync::watch::Receiver<u64>, sleeper: Arc<Shared>) {
     while written.changed().await.is_ok() {
         sleeper.wake();
     }
 }
 
-/// Whose `/proc/self` is tells the effective user; a machine without it is given the chance to try.
+/// Returns whether the effective user is root, by the owner of `/proc/self`; true if that can't be
+/// read.
 fn is_root() -> bool {
     std::fs::metadata("/proc/self").map_or(true, |about| about.uid() == 0)
 }
 
-/// Serves everything until a signal comes or a listener breaks.
+/// Serves everything until a signal arrives or a part fails.
 async fn serve(
     config: &Config,
     live: &Arc<Live>,

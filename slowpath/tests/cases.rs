@@ -1,33 +1,33 @@
-//! Cases of the control plane: objects in, tables and the map dump out, the same through four
-//! planes: maps in memory, maps in memory that fail now and then, the region in a file and the
-//! region in kernel maps. Root is needed, and a kernel with BPF.
+//! Test cases of the control plane: objects as input, tables and the map dump as output. Each case
+//! runs over four planes with the same result: maps in memory, maps in memory with injected faults,
+//! the region in a file, and the region in kernel maps. Needs root and a kernel with BPF.
 //!
-//! A case is a file in `cases/`: a sentence, and then sections, each after a line `-- TITLE --`.
-//! What is done:
+//! A case is a file in `cases/`: a sentence, followed by sections, each after a line `-- TITLE --`.
+//! Sections with actions:
 //!
 //! ```text
 //!   appliance                 the appliance's spec, YAML
-//!   objects                   documents in YAML, ours or Kubernetes', taken in one transaction
-//!   delete                    a line each: `Service shop/web of api`
-//!   health                    a line each: `shop/web 10.0.0.1:8080/TCP fails`, or `passes`
-//!   redirect                  a line each: `203.0.113.1:80/TCP to shop/other`, or `to itself`
-//!   precedence                sources, the preferred first
-//!   restart                   a new process over the same maps; what was deleted meanwhile
-//!   restart waiting           the same, and a source has not said all that it knows
-//!   initialized               now it has
+//!   objects                   YAML documents, Weir's or Kubernetes', applied in one transaction
+//!   delete                    one per line: `Service shop/web of api`
+//!   health                    one per line: `shop/web 10.0.0.1:8080/TCP fails`, or `passes`
+//!   redirect                  one per line: `203.0.113.1:80/TCP to shop/other`, or `to itself`
+//!   precedence                sources, highest precedence first
+//!   restart                   a new process over the same maps; objects deleted in between
+//!   restart waiting           the same, with a source whose list is not complete yet
+//!   initialized               that source's list is complete now
 //! ```
-//! What is there then, once everything is reconciled:
+//! Sections with the expected state, once everything is reconciled:
 //!
 //! ```text
-//!   services, frontends, backends [COLUMN ...]     as `weir db show` has them, two spaces between
-//!   conditions                                     what the objects are told
-//!   maps [SVC|BE|REV|AFF|SRCRANGE|MAGLEV ...]      as `weir maps dump --no-ids` has them
-//!   region refuses            a line each: `203.0.113.1:80/TCP why`; it stays as it was there
+//!   services, frontends, backends [COLUMN ...]     as in `weir db show`, separated by two spaces
+//!   conditions                                     conditions of the objects
+//!   maps [SVC|BE|REV|AFF|SRCRANGE|MAGLEV ...]      as in `weir maps dump --no-ids`
+//!   region refuses            one per line: `203.0.113.1:80/TCP why`; it is unchanged there
 //!   region lacks, region adds lines of the dump in which the region differs, on purpose
 //! ```
-//! A difference of the region that is written down and isn't there any more fails like any other.
-//! `CASES=write cargo test -p slowpath --test cases` writes what is there into the files: write
-//! what is done and the titles of what shall be shown, let it be written, and read it.
+//! A listed difference of the region that no longer exists fails like any other difference.
+//! `CASES=write cargo test -p slowpath --test cases` writes the actual state into the files: write
+//! the actions and the titles of the expected sections, run the command, and review the result.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -47,7 +47,7 @@ mod stage;
 use planes::Below;
 use script::Case;
 
-/// What has to have a case of its own.
+/// Subjects that must have a case.
 const ASKED: &[&str] = &[
     "address_moved",
     "affinity",
@@ -79,7 +79,7 @@ const ASKED: &[&str] = &[
     "weights",
 ];
 
-/// Plays all cases over one kind of plane.
+/// Runs all cases over one kind of plane.
 fn all(below: Below) {
     let cases = Case::all();
     let missing: Vec<&&str> =
@@ -88,7 +88,7 @@ fn all(below: Below) {
     let mut wrong = Vec::new();
     let mut faults = 0;
     for case in &cases {
-        // Other writes fail each time.
+        // Each seed makes other writes fail.
         let times = if below == Below::Faulty { 1..=6 } else { 1..=1 };
         for seed in times {
             let played = stage::play(case, below, seed);

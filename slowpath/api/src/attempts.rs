@@ -1,8 +1,8 @@
-//! Failed authentications: counted, logged and limited by source.
+//! Failed authentications: counted, logged and rate-limited by source.
 //!
-//! A source has a budget of failures that refills slowly. While it is used up, the source's
-//! requests are refused whatever token they carry, so that no token can be guessed faster.
-//! Connections that have authenticated before are not affected.
+//! Each source has a budget of failures that refills slowly. While the budget is exhausted,
+//! requests of the source are rejected whatever token they carry, so that tokens can't be guessed
+//! faster. Connections that have authenticated before are not affected.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,18 +11,18 @@ use std::time::{Duration, Instant};
 use listeners::{Source, SourceKey};
 use parking_lot::Mutex;
 
-/// Failures in a row before a source is refused.
+/// Failures that a full budget allows before the source is rejected.
 const BURST: u32 = 10;
-/// The time after which a source may fail once more.
+/// Time after which the budget grows by one failure.
 const REFILL: Duration = Duration::from_secs(6);
-/// Sources that are remembered.
+/// Maximum number of sources tracked.
 const SOURCES: usize = 4096;
-/// The pause between two log lines about one source.
+/// Minimum interval between two log lines about the same source.
 const LOG_PAUSE: Duration = Duration::from_secs(60);
-/// Log lines a minute, of all sources together.
+/// Maximum number of log lines per minute, for all sources together.
 const LOG_LINES: u32 = 20;
 
-/// The failures of all sources.
+/// Failed authentications of all sources.
 #[derive(Default)]
 pub struct Attempts {
     sources: Mutex<Table>,
@@ -33,31 +33,32 @@ pub struct Attempts {
 #[derive(Default)]
 struct Table {
     sources: HashMap<SourceKey, Failures>,
-    /// When the minute of `lines` began.
+    /// Start of the minute that `lines` counts.
     minute: Option<Instant>,
     lines: u32,
 }
 
 struct Failures {
-    /// When the budget is whole again: each failure moves it by `REFILL`.
+    /// When the budget is full again; each failure postpones it by `REFILL`.
     whole_at: Instant,
-    /// Since the last line about this source.
+    /// Failures since the last log line about this source.
     unlogged: u64,
     logged: Option<Instant>,
 }
 
 impl Attempts {
-    /// Requests with a wrong token or none.
+    /// Returns the number of requests with a wrong token or none.
     pub fn failures(&self) -> u64 {
         self.failures.load(Relaxed)
     }
 
-    /// Requests that were refused because their source had failed too often.
+    /// Returns the number of requests rejected because their source's budget was exhausted.
     pub fn limited(&self) -> u64 {
         self.limited.load(Relaxed)
     }
 
-    /// How long the source has to wait before it is heard again; none where it is heard.
+    /// Returns how long the source has to wait until its requests are accepted again, or none if
+    /// they are accepted now. Counts the request as limited if it has to wait.
     pub fn wait(&self, source: Source, now: Instant) -> Option<Duration> {
         let table = self.sources.lock();
         let failures = table.sources.get(&source.key())?;
@@ -67,7 +68,7 @@ impl Attempts {
         Some(wait)
     }
 
-    /// Counts a failure, and logs it where it is not one of many.
+    /// Counts a failure, and logs it unless the log limits are reached.
     pub fn failed(&self, source: Source, now: Instant) {
         self.failures.fetch_add(1, Relaxed);
         if let Some(failures) = self.sources.lock().failed(source.key(), now) {
@@ -77,7 +78,7 @@ impl Attempts {
 }
 
 impl Table {
-    /// Returns the number of failures to log, if any.
+    /// Records a failure and returns the number of failures to log, if any.
     fn failed(&mut self, source: SourceKey, now: Instant) -> Option<u64> {
         if self.sources.len() >= SOURCES && !self.sources.contains_key(&source) {
             self.forget(now);
@@ -100,7 +101,8 @@ impl Table {
         Some(std::mem::take(&mut failures.unlogged))
     }
 
-    /// Forgets the sources whose budget is whole, or else the one that has the most left.
+    /// Removes the sources whose budget is full or, if there is none, the one with the most budget
+    /// left.
     fn forget(&mut self, now: Instant) {
         self.sources.retain(|_, failures| failures.whole_at > now);
         if self.sources.len() >= SOURCES {

@@ -1,4 +1,4 @@
-//! Bodies of requests, as JSON.
+//! JSON request bodies: media type check, size limit and parsing.
 
 use std::convert::Infallible;
 use std::marker::PhantomData;
@@ -15,19 +15,19 @@ use serde_json::{Value, json};
 use crate::problem::Problem;
 use crate::route::{Describe, JSON, Operation};
 
-/// Bytes of the longest body: a list of 20,000 backends fits.
+/// Maximum size of a request body in bytes (4 MiB). A list of 20,000 backends fits.
 pub const LONGEST_BODY: usize = 4 << 20;
 
-/// What a body holds.
+/// The type of content in a body, with its schema for the OpenAPI document.
 pub(crate) trait Content {
-    /// Its media type.
+    /// Media type of the body.
     const MEDIA: &'static str = JSON;
     const IS_REQUIRED: bool = true;
 
     fn schema(operation: &mut Operation<'_>) -> Value;
 }
 
-/// The object that the path names, in whole.
+/// The complete object that the path names.
 pub(crate) struct Whole;
 
 impl Content for Whole {
@@ -36,7 +36,7 @@ impl Content for Whole {
     }
 }
 
-/// What is to be changed in an object (RFC 7396).
+/// A merge patch for the object that the path names (RFC 7396).
 pub(crate) struct MergePatch;
 
 impl Content for MergePatch {
@@ -47,7 +47,7 @@ impl Content for MergePatch {
     }
 }
 
-/// Fields that may all be left out, and the body with them.
+/// Optional fields. A request may also omit the body.
 pub(crate) struct Fields<T>(PhantomData<T>);
 
 impl<T: JsonSchema> Content for Fields<T> {
@@ -58,7 +58,7 @@ impl<T: JsonSchema> Content for Fields<T> {
     }
 }
 
-/// A body as it came: what is wrong with it is told when it is read.
+/// A request body as received. Errors in reading it are returned by [`Body::json`] and `fields`.
 pub(crate) struct Body<C> {
     media: Option<HeaderValue>,
     bytes: Result<Bytes, BytesRejection>,
@@ -84,7 +84,7 @@ impl<C: Content> Describe for Body<C> {
 }
 
 impl<C: Content> Body<C> {
-    /// A body of its type.
+    /// Returns the parsed body. Fails if its media type is not that of `C`.
     pub fn json(self) -> Result<Value, Problem> {
         let told = self.media.as_ref().and_then(|value| value.to_str().ok());
         let told = told.unwrap_or_default().split(';').next().unwrap_or_default().trim();
@@ -96,11 +96,11 @@ impl<C: Content> Body<C> {
 }
 
 impl<T: DeserializeOwned + JsonSchema> Body<Fields<T>> {
-    /// The fields of a body; without a body none of them is said.
+    /// Returns the fields of the body. An empty body is an empty object.
     pub fn fields(self) -> Result<T, Problem> {
         let empty = matches!(&self.bytes, Ok(bytes) if bytes.is_empty());
         let json = if empty { Value::Object(Default::default()) } else { self.json()? };
-        // A list of the fields' values would be taken for them.
+        // serde would accept an array as the struct's fields in order.
         if !json.is_object() {
             let wrong = "the body is no JSON object: write {\"field\": value, ...}";
             return Err(Problem::request(wrong));
@@ -119,7 +119,7 @@ fn whole(bytes: Result<Bytes, BytesRejection>) -> Result<Bytes, Problem> {
     })
 }
 
-/// Whether a body was given up because it came too slowly.
+/// Returns whether the body was abandoned because the client sent it too slowly.
 fn is_too_slow(wrong: &BytesRejection) -> bool {
     let mut error: Option<&dyn std::error::Error> = Some(wrong);
     while let Some(one) = error {

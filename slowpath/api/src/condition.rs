@@ -1,4 +1,4 @@
-//! ETags, and the headers that make a request depend on them (RFC 9110 13).
+//! ETags and conditional requests (RFC 9110 13).
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -8,23 +8,23 @@ use serde_json::json;
 use crate::problem::Problem;
 use crate::route::{Describe, Operation};
 
-/// The tag of a revision.
+/// Returns the ETag of a revision, in quotes.
 pub(crate) fn tag(revision: u64) -> String {
     format!("\"{revision}\"")
 }
 
-/// The same as a header.
+/// Returns the `ETag` header of a revision.
 pub(crate) fn header(revision: u64) -> (HeaderName, HeaderValue) {
     let value = HeaderValue::try_from(tag(revision));
     (header::ETAG, value.unwrap_or(HeaderValue::from_static("\"0\"")))
 }
 
-/// What a header asks of the tag that is there.
+/// Value of an `If-Match` or `If-None-Match` header.
 #[derive(Debug)]
 enum Tags {
-    /// `*`: that there is one.
+    /// `*`: matches every existing object.
     Any,
-    /// That it is one of these.
+    /// Matches if the current ETag is one of these.
     OneOf(Vec<String>),
 }
 
@@ -53,8 +53,8 @@ impl Tags {
         })
     }
 
-    /// Whether the tag of what is there, 0 for nothing, is meant. Weak tags are compared only where
-    /// `weakly`.
+    /// Returns whether the tags match `revision`; 0 means that nothing exists, which no tag
+    /// matches. Weak tags match only if `weakly` is set.
     fn meet(&self, revision: u64, weakly: bool) -> bool {
         match self {
             _ if revision == 0 => false,
@@ -71,17 +71,17 @@ impl Tags {
     }
 }
 
-/// What has to hold of what is there.
+/// Precondition of a request: its `If-Match`, `If-None-Match`, and the revision in its body.
 #[derive(Debug)]
 pub(crate) struct Condition {
     matches: Option<Tags>,
     differs: Option<Tags>,
-    /// The revision that the body says it was made from; 0 for none.
+    /// The revision given in the body; 0 if there is none.
     pub seen: u64,
 }
 
 impl Condition {
-    /// Of a request.
+    /// Reads the condition from the request's headers.
     pub fn of(headers: &HeaderMap) -> Result<Condition, Problem> {
         Ok(Condition {
             matches: Tags::read(headers, &header::IF_MATCH)?,
@@ -90,17 +90,17 @@ impl Condition {
         })
     }
 
-    /// Whether nothing is asked.
+    /// Returns whether the request has no condition.
     pub fn is_none(&self) -> bool {
         self.matches.is_none() && self.differs.is_none() && self.seen == 0
     }
 
-    /// Whether whoever reads has it already.
+    /// Returns whether `If-None-Match` matches, so that the client has this revision already.
     pub fn has(&self, revision: u64) -> bool {
         self.differs.as_ref().is_some_and(|tags| tags.meet(revision, true))
     }
 
-    /// Refuses to write over a revision, 0 for nothing there.
+    /// Returns an error if the condition doesn't hold for `revision`; 0 means that nothing exists.
     pub fn check(&self, revision: u64) -> Result<(), Problem> {
         let matches = self.matches.as_ref().is_none_or(|tags| tags.meet(revision, false));
         let differs = self.differs.as_ref().is_none_or(|tags| !tags.meet(revision, true));
@@ -136,7 +136,7 @@ fn describe(operation: &mut Operation<'_>, header: &str) {
     operation.parameter(header, "header", &about, &schema);
 }
 
-/// The condition of a read: what has not changed is not sent again.
+/// The condition of a read. An unchanged revision is answered with 304.
 pub(crate) struct IfChanged(pub Condition);
 
 impl<S: Sync> FromRequestParts<S> for IfChanged {

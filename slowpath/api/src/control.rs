@@ -1,4 +1,4 @@
-//! What the API works on: the objects, and the control loop behind [`Control`].
+//! The state that the API serves: the objects, and the control loop behind [`Control`].
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -15,39 +15,40 @@ use crate::documents::Document;
 use crate::problem::Problem;
 use crate::wait::{About, Outcome, Wait};
 
-/// What the API asks of whoever runs the appliance. It is asked from many threads and must not
-/// block.
+/// Interface of the running appliance. Methods are called from many threads and must not block.
 pub trait Control: Send + Sync {
-    /// The tables as they are, and the appliance as selection sees it.
+    /// Returns the current tables, and the appliance's attributes that backend selection uses.
     fn tables(&self) -> (Tables, Arc<Appliance>);
 
-    /// Answers when what was written has come as far as it gets; never, where it doesn't: whoever
-    /// asks has a time of his own.
+    /// Registers a waiter. The outcome is sent once the write is in force or rejected. It may never
+    /// be sent: the caller applies its own timeout.
     fn wait(&self, wait: Wait);
 
-    /// What the configuration says of sources, as it is in force.
+    /// Returns the sources' settings of the configuration in force.
     fn sources(&self) -> Settings;
 
-    /// What time it is, for sources' leases.
+    /// Returns the current time, for the leases of sources.
     fn now(&self) -> Now {
         Now { steady: Instant::now(), wall: SystemTime::now() }
     }
 }
 
-/// What the API works on.
+/// Shared state of all handlers.
 #[derive(Clone)]
 pub struct Api {
-    /// The objects.
+    /// The store of objects.
     pub store: Arc<Shared<AnyDisk>>,
-    /// The appliance.
+    /// The running appliance.
     pub control: Arc<dyn Control>,
-    /// Sessions and leases of sources. Locked while a write of theirs waits for the disk.
+    /// Sessions and leases of sources. The lock is held while one of their writes waits for the
+    /// disk.
     pub sources: Arc<Mutex<Sources>>,
-    /// What there is beside objects and tables.
+    /// Further read-only documents, neither objects nor tables.
     pub documents: Arc<[Document]>,
 }
 
-/// Waits so long for all of it to be in force. False: it is kept, and on its way.
+/// Waits up to `patience` until the write is in force. Returns false if the time is over: the write
+/// is stored and still being applied.
 pub(crate) async fn until(
     api: &Api,
     revision: u64,

@@ -1,5 +1,5 @@
-//! Documents of whoever runs the appliance that are neither objects nor tables: read-only, asked
-//! for by a path, and described by the types that they are made of.
+//! Read-only documents registered by the appliance, neither objects nor tables. Each has a path,
+//! and a description derived from its types.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use crate::problem::Problem;
 use crate::query::{self, Asked};
 use crate::route::{Describe, Operation, Route, Routes};
 
-/// Answers a query.
+/// Returns the document for a query.
 type Answer = dyn Fn(&Uri) -> Result<Value, Problem> + Send + Sync;
 
-/// A document, and how it is made anew each time that it is asked for.
+/// A document that is generated for each request.
 pub struct Document {
     path: &'static str,
     about: &'static str,
@@ -27,8 +27,8 @@ pub struct Document {
 }
 
 impl Document {
-    /// One below `/v1/`. `read` may take its time; what it is asked is `Q`, of which nothing that
-    /// is unknown gets through where `Q` says so.
+    /// Creates a document at `/v1/{path}`. `read` may block. `Q` is the type of the query; unknown
+    /// parameters are rejected if `Q` denies unknown fields.
     pub fn new<Q, A>(
         path: &'static str,
         about: &'static str,
@@ -49,13 +49,13 @@ impl Document {
         Document { path, about, describe, answer: Box::new(answer) }
     }
 
-    /// What it says now, to this question.
+    /// Generates the document for this query.
     pub(crate) fn answer(&self, uri: &Uri) -> Result<Value, Problem> {
         (self.answer)(uri)
     }
 }
 
-/// The documents' routes, below whatever they are put.
+/// Returns the routes of the documents, relative to where they are nested.
 pub(crate) fn routes<S>(documents: &Arc<[Document]>) -> Routes<S>
 where
     S: Clone + Send + Sync + 'static,

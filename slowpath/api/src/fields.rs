@@ -1,18 +1,19 @@
-//! `fields=name,spec.frontends`: only these parts of a document.
+//! The query parameter `fields=name,spec.frontends`, which reduces documents to some of their
+//! fields.
 
 use serde_json::{Map, Value};
 
 use crate::problem::Problem;
 
-/// Which parts; all of them for none.
+/// Paths of the selected fields; empty selects all.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fields(Vec<Vec<String>>);
 
-/// The longest list.
+/// Maximum number of paths.
 const MOST: usize = 64;
 
 impl Fields {
-    /// Reads paths with commas between them.
+    /// Parses a comma-separated list of paths.
     pub fn read(text: &str) -> Result<Fields, Problem> {
         let good = |key: &str| {
             !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b))
@@ -29,7 +30,7 @@ impl Fields {
         Ok(Fields(paths))
     }
 
-    /// Only those parts. Each element of a list is taken for itself.
+    /// Returns the document reduced to the selected fields. Paths apply to each element of a list.
     pub fn of(&self, document: Value) -> Value {
         if self.0.is_empty() {
             return document;
@@ -41,7 +42,7 @@ impl Fields {
 
 fn chosen(document: Value, paths: &[&[String]]) -> Value {
     match document {
-        // A path ends here: all below it is wanted.
+        // A path ends here, which selects everything below.
         whole if paths.iter().any(|path| path.is_empty()) => whole,
         Value::Array(list) => list.into_iter().map(|one| chosen(one, paths)).collect(),
         Value::Object(map) => {

@@ -1,5 +1,5 @@
-//! What holds for requests to the API, whatever their bytes: each is answered, and none by an error
-//! of ours. Called by a unit test and by the fuzz target `api`.
+//! Invariant of the API: every request is answered, whatever its bytes, and none with a 5xx status.
+//! Checked by a unit test and by the fuzz target `api`.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use state::writer::Writer;
 
 use crate::{Api, Control, Outcome, Wait, router};
 
-/// An appliance without packets: every change is in force at once.
+/// An appliance without data plane: every change is in force at once.
 struct Idle;
 
 impl Control for Idle {
@@ -25,7 +25,7 @@ impl Control for Idle {
     }
 
     fn wait(&self, wait: Wait) {
-        // The caller may have gone.
+        // The receiver may be gone.
         let _ = wait.answer.send(Outcome::Done);
     }
 
@@ -34,8 +34,8 @@ impl Control for Idle {
     }
 }
 
-/// The bytes as requests to one API, one behind the other: a byte that chooses the method, a line
-/// with what follows `/v1/`, and the body up to a zero byte.
+/// Interprets the bytes as up to 8 requests to one API, separated by zero bytes: one byte selects
+/// the method, the rest of the line is the path below `/v1/`, and the remainder is the body.
 pub fn requests(bytes: &[u8]) {
     let disk: AnyDisk = Box::new(Nowhere);
     let store = Arc::new(Shared::new(Store::open(disk)));
@@ -65,7 +65,7 @@ pub fn requests(bytes: &[u8]) {
         assert!(answer.status().as_u16() < 500, "{method} {path}: {}", answer.status());
     }
     store.close();
-    // It ends when the thread does.
+    // The channel closes when the thread ends.
     let _ = written.recv();
 }
 

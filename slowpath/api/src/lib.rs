@@ -1,16 +1,17 @@
-//! The control state over HTTP: objects of every kind, the tables that are made of them, watches.
+//! The HTTP API of the control state: objects of every kind, the tables derived from them, and
+//! watches.
 //!
 //! ```text
-//!   PUT, PATCH, DELETE /v1/objects/KIND/NAME --> Change --> store, kept --> answer
-//!                                                             |    `?wait=` until lcores serve it
-//!   GET /v1/objects/KIND[/NAME]   <-- snapshot, or a stream <-'
+//!   PUT, PATCH, DELETE /v1/objects/KIND/NAME --> Change --> store, synced --> response
+//!                                                              |    `?wait=` until lcores serve it
+//!   GET /v1/objects/KIND[/NAME]   <-- snapshot, or a stream <--'
 //!   GET /v1/tables/TABLE          <-- tables
-//!   /v1/sources/SOURCE/...        --> all that a source says, at once (sources.rs)
-//!   GET /v1/...                   <-- documents that whoever runs the appliance has (documents.rs)
-//!   GET /v1/openapi.json          <-- the types themselves
+//!   /v1/sources/SOURCE/...        --> complete list of a source, in a session (sources.rs)
+//!   GET /v1/...                   <-- documents registered by the appliance (documents.rs)
+//!   GET /v1/openapi.json          <-- generated from the Rust types
 //! ```
-//! No kind is known by name here: a kind of the common envelope is served as soon as it is one.
-//! What runs the appliance is behind [`Control`], so that this room needs no region and no lcore.
+//! The crate names no kind: every kind that has the common envelope is served. The running
+//! appliance is behind the trait [`Control`], so the crate depends on no region and no lcore.
 #![forbid(unsafe_code)]
 
 pub mod attempts;
@@ -58,12 +59,13 @@ pub use sources::watch_leases;
 pub use wait::{About, Outcome, Wait};
 pub use watch::Lines;
 
-/// The routes of its documents alone, for those who ask without `/v1`.
+/// Returns the routes of the API's documents alone, without the `/v1` prefix, for the control
+/// socket.
 pub fn documents(api: &Api) -> Router {
     documents::routes(&api.documents).router
 }
 
-/// All routes, below `/v1`.
+/// Returns all routes, nested below `/v1`.
 pub fn router(api: Api) -> Router {
     let guard = from_fn_with_state(api.clone(), undamaged);
     let stored = list::routes().merge(object::routes()).merge(sources::routes());
@@ -81,8 +83,8 @@ pub fn router(api: Api) -> Router {
     Router::new().nest("/v1", routes)
 }
 
-/// Refuses reads as well while the store is damaged: an object that is missing then must not be
-/// taken for a deleted one.
+/// Rejects reads as well as writes while the store is damaged: a client must not take a missing
+/// object for a deleted one.
 async fn undamaged(State(api): State<Api>, request: Request, next: Next) -> Response {
     match api.store.damage() {
         Some(damage) => Problem::from(damage.refusal()).into_response(),

@@ -1,4 +1,4 @@
-//! Objects of a kind: page by page, or as a stream of what happens to them.
+//! Endpoint that lists the objects of a kind, in pages or as a stream of changes.
 
 use axum::Json;
 use axum::extract::State;
@@ -34,7 +34,7 @@ fn page_or_stream(operation: &mut Operation<'_>) {
     answer["content"][LINES] = json!({ "schema": line });
 }
 
-/// The path of a kind's objects.
+/// Path parameters of a list of objects.
 #[derive(Deserialize, JsonSchema)]
 struct OfKind {
     #[schemars(skip)]
@@ -85,7 +85,7 @@ async fn list(
     Ok(([etag], Json(page.map_err(Problem::broken)?)).into_response())
 }
 
-/// Behind which object a page begins.
+/// Returns the key after which a page begins, or none for the first page.
 fn place(kind: Kind, mark: &str) -> Result<Option<Key>, Problem> {
     let Some((name, source)) = query::marked(mark)? else { return Ok(None) };
     let name = Name::new(&name).map_err(|wrong| Problem::request(format!("continue: {wrong}")))?;

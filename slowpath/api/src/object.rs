@@ -1,4 +1,4 @@
-//! One object: read, written, changed in part, deleted.
+//! Endpoints of a single object: GET, PUT, PATCH (RFC 7396) and DELETE.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -25,7 +25,7 @@ use crate::query::{Asked, Read, Written};
 use crate::route::{self, COMING, Describe, Operation, Routes};
 use crate::wait::About;
 
-/// How often a change is tried again that others' changes came before.
+/// Maximum number of attempts at a conditional write that conflicts with concurrent writes.
 const TRIES: usize = 64;
 
 pub(crate) fn routes() -> Routes<Api> {
@@ -50,12 +50,12 @@ pub(crate) fn routes() -> Routes<Api> {
     Routes::new().add("/objects/{kind}/{*name}", [read, replace, change, remove])
 }
 
-/// The path of an object.
+/// Path parameters of an object.
 #[derive(Deserialize, JsonSchema)]
 struct OfObject {
     #[schemars(skip)]
     kind: String,
-    /// `[cluster/]namespace/name`, or a single word.
+    /// Name of the object: `[cluster/]namespace/name`, or a single word.
     #[schemars(length(max = NAME_BYTES))]
     #[schemars(regex(pattern = r"^[A-Za-z0-9._:-]+(/[A-Za-z0-9._:-]+){0,2}$"))]
     name: String,
@@ -71,7 +71,7 @@ impl Names for OfObject {
     }
 }
 
-/// What may be written here: every kind that is not read-only.
+/// Key of the object to write. Extraction fails with 405 for a read-only kind.
 struct Own(Key);
 
 impl<S: Send + Sync> FromRequestParts<S> for Own {
@@ -175,7 +175,8 @@ fn absent(key: &Key) -> Problem {
     Problem::absent(format!("there is no {} {}", key.kind, key.name))
 }
 
-/// An object out of a body: kind and name may be left out of it.
+/// Builds an object from a request body. `kind` and `name` may be omitted from the body; if
+/// present, they must match the path.
 fn taken(key: &Key, mut json: Value) -> Result<Object, Problem> {
     if let Some(map) = json.as_object_mut() {
         map.entry("kind").or_insert_with(|| key.kind.as_str().into());
@@ -197,7 +198,7 @@ fn taken(key: &Key, mut json: Value) -> Result<Object, Problem> {
     Ok(object)
 }
 
-/// RFC 7396.
+/// Applies a JSON merge patch (RFC 7396) to `target`.
 fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
         *target = patch.clone();
@@ -217,21 +218,21 @@ fn merge(target: &mut Value, patch: &Value) {
     }
 }
 
-/// A write that was read.
+/// A parsed write request.
 struct Request {
     key: Key,
     condition: Condition,
-    /// It is made of what is there, and of nothing else.
+    /// The new object is derived from the stored one, so the write is conditional on its revision.
     pinned: bool,
     dry_run: bool,
     patience: Option<Duration>,
 }
 
-/// A write that was made.
+/// The result of a committed write.
 struct Made {
     before: Option<Arc<Object>>,
     after: Option<Arc<Object>>,
-    /// Of all objects after it.
+    /// Revision of the store after the write.
     revision: u64,
 }
 
@@ -248,7 +249,8 @@ impl Request {
         Ok((Request { key, condition, pinned: false, dry_run, patience }, json))
     }
 
-    /// Makes the change that `next` makes of what is there (none: a deletion), and answers.
+    /// Applies the change that `next` derives from the stored object (`None`: a deletion) and
+    /// returns the response.
     async fn write(
         self,
         api: Api,
@@ -260,7 +262,7 @@ impl Request {
             let revision = before.as_ref().map_or(0, |object| object.revision);
             let expected = pinned.then_some(revision);
             let next = next(&self.key, before.as_ref())?;
-            // What could not be anyway is told first (RFC 9110 13.2.1).
+            // Errors that don't depend on the condition take precedence (RFC 9110 13.2.1).
             self.condition.check(revision)?;
             let change = match next {
                 Some(object) => Change::Put { object: Box::new(object), expected },
@@ -274,7 +276,7 @@ impl Request {
                     let after = api.store.objects().get(&self.key).cloned();
                     return self.made(&api, Made { before, after, revision }).await;
                 }
-                // Somebody was quicker: whether it may be made is asked of what is there now.
+                // A concurrent write came first: evaluate the condition against the new revision.
                 Err(refusal) if refusal.why == Why::Changed && pinned => {}
                 Err(refusal) => return Err(refusal.into()),
             }
@@ -306,7 +308,8 @@ impl Request {
     }
 }
 
-/// The object as it is now; 204 where there is none any more, 202 where it waits for finalizers.
+/// Returns the response for the object as it is now: 201 if created, 200 if replaced, 204 if it no
+/// longer exists, 202 if deletion waits for finalizers.
 fn answer(before: Option<&Arc<Object>>, after: Option<&Arc<Object>>) -> Response {
     let Some(object) = after else { return StatusCode::NO_CONTENT.into_response() };
     let status = match before {

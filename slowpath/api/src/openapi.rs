@@ -1,4 +1,4 @@
-//! What is served, as a document for programs (OpenAPI 3.1), made of the routes' declarations.
+//! The OpenAPI 3.1 document, generated from the declarations of the routes.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,7 +11,7 @@ use crate::control::Api;
 use crate::problem::Problem;
 use crate::route::{Declaration, Operation, Routes, Subject, get};
 
-/// The declarations of all routes, and the document when it was asked for.
+/// The declarations of all routes, and the document once it has been requested.
 pub(crate) struct Declared {
     declared: Vec<(String, Declaration)>,
     document: OnceLock<Map<String, Value>>,
@@ -23,7 +23,7 @@ impl Declared {
     }
 }
 
-/// The document's own route. The router has the declarations as an extension.
+/// Returns the route of the document. The router provides the declarations as an extension.
 pub(crate) fn routes() -> Routes<Api> {
     let about = "This document.";
     Routes::new().add("/openapi.json", [get(document, "openapi", about).good(about)])
@@ -37,7 +37,7 @@ async fn document(
     Ok(Json(document.clone()))
 }
 
-/// The document of these declarations.
+/// Generates the document from the declarations.
 pub(crate) fn of(declared: &[(String, Declaration)]) -> Map<String, Value> {
     let at =
         |settings: &mut SchemaSettings| settings.definitions_path = "/components/schemas".into();

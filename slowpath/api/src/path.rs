@@ -1,4 +1,4 @@
-//! What is asked for in the path of a request.
+//! Extractors for path parameters.
 
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use crate::problem::Problem;
 use crate::route::{Describe, Operation};
 
-/// The parameters of a path, each a field of `T`.
+/// Path parameters, each a field of `T`.
 pub(crate) struct At<T>(pub T);
 
 impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for At<T> {
@@ -27,14 +27,14 @@ impl<T: JsonSchema> Describe for At<T> {
     }
 }
 
-/// The parameters of a path that name something which there must be.
+/// Path parameters that name something which must exist.
 pub(crate) trait Names: DeserializeOwned + JsonSchema + Send {
     type Known;
 
     fn known(self) -> Result<Self::Known, Problem>;
 }
 
-/// What the parameters of a path name.
+/// The entity that the path parameters name. Extraction fails with 404 if there is none.
 pub(crate) struct Known<T: Names>(pub T::Known);
 
 impl<T: Names, S: Send + Sync> FromRequestParts<S> for Known<T> {

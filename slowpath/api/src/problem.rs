@@ -1,4 +1,4 @@
-//! Errors as documents: `application/problem+json` (RFC 9457), with the field that is wrong.
+//! Errors as documents: `application/problem+json` (RFC 9457), extended by the invalid field.
 
 use std::fmt;
 
@@ -10,40 +10,40 @@ use serde::{Deserialize, Serialize};
 use state::object::{Refusal, TooOld, Why};
 use state::sources;
 
-/// The media type of errors.
+/// Media type of errors.
 pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
 
-/// Why something isn't done.
+/// An error response (RFC 9457).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Problem {
-    /// What sort of problem it is, for programs: `urn:weir:wrong`, ...
+    /// Type of the error, for programs: `urn:weir:wrong` and others.
     #[serde(rename = "type")]
     pub sort: Box<str>,
-    /// The same for people.
+    /// Type of the error, for people.
     pub title: Box<str>,
-    /// The status code of the answer.
+    /// HTTP status code of the response.
     pub status: u16,
     /// What is wrong, and what to do.
     pub detail: Box<str>,
-    /// The object, where it is one's: `Service shop/web of api`.
+    /// The object that the error is about, if any: `Service shop/web of api`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub object: Option<Box<str>>,
-    /// Path of the field that is wrong, `spec.frontends[0].port`.
+    /// Path of the invalid field: `spec.frontends[0].port`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub field: Option<Box<str>>,
-    /// What is allowed there.
+    /// Values allowed for the field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub allowed: Option<Box<str>>,
-    /// Of a method that isn't there, those that are.
+    /// The allowed methods, for the `Allow` header of a 405 response.
     #[serde(skip)]
     pub(crate) methods: Option<&'static str>,
 }
 
-/// Every sort of problem: its code, its name and its title.
+/// All types of errors: status code, name and title.
 pub(crate) const SORTS: [(StatusCode, &str, &str); 21] = [
     (StatusCode::BAD_REQUEST, "request", "the request is not understood"),
     (StatusCode::UNAUTHORIZED, "token", "a token is needed"),
@@ -85,12 +85,12 @@ impl Problem {
         }
     }
 
-    /// The request is not understood.
+    /// The request can't be parsed or is not allowed in this form.
     pub fn request(detail: impl Into<String>) -> Problem {
         Problem::new("request", detail)
     }
 
-    /// There is no such thing.
+    /// The requested entity does not exist.
     pub fn absent(detail: impl Into<String>) -> Problem {
         Problem::new("absent", detail)
     }
@@ -99,7 +99,7 @@ impl Problem {
         Problem::new("method", format!("{method} cannot be done with this; see `Allow`"))
     }
 
-    /// Objects of this kind are read here, and written elsewhere.
+    /// Objects of this kind can only be read through the API.
     pub(crate) fn read_only(detail: &str) -> Problem {
         Problem { methods: Some("GET,HEAD"), ..Problem::new("method", detail) }
     }
@@ -109,7 +109,7 @@ impl Problem {
         Problem::new("token", detail)
     }
 
-    /// Too many requests of a source had a wrong token.
+    /// The source of the request has failed to authenticate too often.
     pub(crate) fn attempts(seconds: u64) -> Problem {
         let detail = format!(
             "too many requests from this address had a wrong token or none; try again after \
@@ -143,7 +143,7 @@ impl Problem {
         Problem { object: Some(object.into()), ..Problem::new("not-in-force", why) }
     }
 
-    /// A fault of ours.
+    /// An internal error.
     pub fn broken(error: impl ToString) -> Problem {
         Problem::new("broken", error.to_string())
     }
@@ -157,7 +157,7 @@ impl Problem {
     }
 }
 
-/// `Service shop/web of api: spec.mss: 9461 is out of range; allowed: 0 to 9460`.
+/// Formats as `Service shop/web of api: spec.mss: 9461 is out of range; allowed: 0 to 9460`.
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for told in [&self.object, &self.field].into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! What is asked behind the question mark.
+//! Query parameters.
 
 use std::time::Duration;
 
@@ -12,88 +12,89 @@ use serde::{Deserialize, Serialize};
 use crate::problem::Problem;
 use crate::route::{Describe, Operation};
 
-/// Of a list of objects.
+/// Query parameters of a list of objects.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Listed {
-    /// At most so many; 500 where nobody says.
+    /// Maximum number of items, 1 to 1000; 500 by default.
     #[schemars(range(min = 1, max = 1000))]
     pub limit: Option<u32>,
-    /// Where the list goes on, as the page before said it.
+    /// Where the page begins: the value of `continue` in the previous page.
     #[serde(rename = "continue")]
     #[schemars(regex(pattern = r"^([0-9a-f]{2})*$"))]
     pub after: String,
-    /// Only these parts of each object, with commas between: `name,spec.frontends`.
+    /// Comma-separated fields to return of each object, at most 64: `name,spec.frontends`. All by
+    /// default.
     #[schemars(regex(pattern = r"^([A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*(,[a-z]+)?)?$"))]
     pub fields: String,
-    /// Only what this source said.
+    /// Only objects of this source.
     pub source: String,
-    /// A stream of changes instead: a line of JSON each (see `Change`).
+    /// Streams changes instead, one line of JSON each (see `Change`).
     pub watch: bool,
-    /// Of a stream: what happened after this revision. Without one, everything that is there comes
-    /// first.
+    /// Of a stream: changes after this revision. Without it, the stream begins with all existing
+    /// objects.
     pub revision: Option<u64>,
-    /// Of a stream: it ends after so many seconds; without, never.
+    /// Of a stream: ends it after this many seconds. Without it, the stream does not end.
     #[schemars(range(min = 0, max = 86400))]
     pub seconds: Option<u32>,
 }
 
-/// Of one object that is read.
+/// Query parameters of reading one object.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Read {
-    /// What this source says of it; `api` where nobody is named.
+    /// The source whose object is read; `api` by default.
     pub source: String,
 }
 
-/// Of a write.
+/// Query parameters of a write.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Written {
-    /// Checks the write and answers as if it were made, and doesn't make it.
+    /// Validates the write and returns the response as if it were made, without making it.
     pub dry_run: bool,
-    /// Answers when all lcores serve the change, or a plane refuses it, or after this time: `5s`,
-    /// `500ms`.
+    /// Waits until all lcores serve the change or a plane rejects it, at most this long: `5s`,
+    /// `500ms`. One to three digits; the default unit is seconds.
     #[schemars(regex(pattern = r"^[0-9]{1,3}(ms|s)?$"))]
     pub wait: Option<String>,
 }
 
-/// Where nothing is asked.
+/// Query of an endpoint that takes no parameters.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Nothing {}
 
-/// Of a table.
+/// Query parameters of a table.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Rows {
-    /// At most so many; 500 where nobody says.
+    /// Maximum number of rows, 1 to 1000; 500 by default.
     #[schemars(range(min = 1, max = 1000))]
     pub limit: Option<u32>,
-    /// Where the list goes on, as the page before said it.
+    /// Where the page begins: the value of `continue` in the previous page.
     #[serde(rename = "continue")]
     #[schemars(regex(pattern = r"^([0-9a-f]{2})*$"))]
     pub after: String,
-    /// Only rows whose first column begins so, or, in frontends and backends, whose address is in
-    /// this network.
+    /// Only rows whose first column starts with this text or, in frontends and backends, whose
+    /// address is in this network.
     pub prefix: String,
-    /// Only these columns, with commas between.
+    /// Comma-separated columns to return, at most 64. All by default.
     #[schemars(regex(pattern = r"^([A-Za-z]+(,[A-Za-z]+)?)?$"))]
     pub fields: String,
 }
 
-/// Items of a page where nobody says.
+/// Default number of items in a page.
 const PAGE: u32 = 500;
-/// Items of the longest page.
+/// Maximum number of items in a page.
 const LONGEST_PAGE: u32 = 1000;
 
-/// Reads a query; what is unknown in it is told.
+/// Parses a query. Unknown parameters are an error where `T` denies unknown fields.
 pub(crate) fn read<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
     let query = Query::try_from_uri(uri);
     query.map(|Query(query)| query).map_err(|wrong| Problem::request(wrong.body_text()))
 }
 
-/// A query, each parameter a field of `T`.
+/// Query parameters, each a field of `T`.
 pub(crate) struct Asked<T>(pub T);
 
 impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Asked<T> {
@@ -110,7 +111,7 @@ impl<T: JsonSchema> Describe for Asked<T> {
     }
 }
 
-/// How many items a page has.
+/// Returns the number of items in a page. Fails outside 1 to 1000.
 pub(crate) fn limit(asked: Option<u32>) -> Result<usize, Problem> {
     match asked.unwrap_or(PAGE) {
         limit @ 1..=LONGEST_PAGE => Ok(limit as usize),
@@ -119,7 +120,7 @@ pub(crate) fn limit(asked: Option<u32>) -> Result<usize, Problem> {
 }
 
 impl Written {
-    /// How long to wait, if at all.
+    /// Returns how long to wait, or none if `wait` was not given.
     pub fn patience(&self) -> Result<Option<Duration>, Problem> {
         let Some(text) = &self.wait else { return Ok(None) };
         let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -132,13 +133,13 @@ impl Written {
     }
 }
 
-/// Where a list goes on: two texts that nobody has to understand.
+/// Encodes a page cursor: two texts, in hexadecimal, opaque to clients.
 pub(crate) fn mark(first: &str, second: &str) -> String {
     let bytes = first.bytes().chain([0]).chain(second.bytes());
     bytes.map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The reverse; none at the beginning.
+/// Decodes a page cursor; none if `text` is empty.
 pub(crate) fn marked(text: &str) -> Result<Option<(String, String)>, Problem> {
     if text.is_empty() {
         return Ok(None);

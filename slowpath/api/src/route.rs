@@ -1,9 +1,9 @@
-//! Routes and their descriptions: one declaration gives a handler to the router and its operation
-//! to the OpenAPI document.
+//! Routes and their descriptions: one declaration adds a handler to the router and its operation to
+//! the OpenAPI document.
 //!
-//! The arguments of a handler and its answer describe themselves ([`Describe`]): parameters,
-//! bodies, status codes and schemas, and what may be wrong with them. A declaration adds the words,
-//! and the problems that are of the operation itself.
+//! The arguments and the response of a handler describe themselves ([`Describe`]): parameters,
+//! bodies, status codes, schemas and possible errors. A declaration adds the summary and the errors
+//! that are specific to the operation.
 
 use axum::extract::{Extension, State};
 use axum::handler::Handler;
@@ -19,21 +19,21 @@ use state::show::Table;
 
 use crate::problem::{PROBLEM_JSON, Problem, SORTS};
 
-/// The media type of all but errors, streams and patches.
+/// Media type of all bodies but errors, streams and patches.
 pub(crate) const JSON: &str = "application/json";
 
-/// The sorts of problems that any request may be answered with.
+/// Types of errors that every operation may return.
 const ALWAYS: [&str; 3] = ["request", "token", "absent"];
 
-/// What 202 means.
+/// Description of status 202.
 pub(crate) const COMING: &str = "It is kept, and on its way: it took longer than `wait`.";
 
-/// An argument or an answer of a handler: it adds itself to the description of an operation.
+/// An argument or the response of a handler, which adds itself to the description of an operation.
 pub(crate) trait Describe {
     fn describe(operation: &mut Operation<'_>);
 }
 
-/// A handler whose arguments and answer describe themselves.
+/// A handler whose arguments and response describe themselves.
 pub(crate) trait Described<Arguments> {
     fn describe(operation: &mut Operation<'_>);
 }
@@ -60,24 +60,24 @@ described!(A B C);
 described!(A B C D);
 described!(A B C D E);
 
-/// An operation as it is declared.
+/// Declaration of an operation.
 pub(crate) struct Declaration {
     pub method: &'static str,
-    /// Names the operation; `{Kind}` and `{kind}` are filled in, as in the summary.
+    /// Operation ID. `{Kind}` and `{kind}` are replaced, as in the summary.
     pub id: String,
     pub summary: &'static str,
     pub detail: &'static str,
-    /// What the answer means when all is well.
+    /// Description of the successful response.
     pub good: &'static str,
-    /// Sorts of problems beyond those of the arguments.
+    /// Types of errors beyond those of the arguments.
     pub problems: Vec<&'static str>,
-    /// What the types say.
+    /// Adds the description derived from the handler's types.
     pub types: fn(&mut Operation<'_>),
-    /// What they can't say: answers whose schemas depend on the path.
+    /// Adds what the types don't express: responses whose schemas depend on the path.
     pub more: fn(&mut Operation<'_>),
 }
 
-/// A handler with its declaration.
+/// A handler and its declaration.
 pub(crate) struct Route<S> {
     pub handler: MethodRouter<S>,
     pub declaration: Declaration,
@@ -121,7 +121,7 @@ impl<S> Route<S> {
 
 macro_rules! methods {
     ($($method:ident)*) => { $(
-        /// Declares the operation of this method.
+        /// Declares an operation of this HTTP method.
         pub(crate) fn $method<S, H, T, A>(handler: H, id: &str, summary: &'static str) -> Route<S>
         where
             S: Clone + Send + Sync + 'static,
@@ -135,15 +135,15 @@ macro_rules! methods {
 }
 methods!(get put post patch delete);
 
-/// Routes below `/v1`.
+/// A router below `/v1`, with the declarations of its operations.
 pub(crate) struct Routes<S> {
     pub router: Router<S>,
-    /// Each with its path.
+    /// The declarations, each with its path.
     pub declared: Vec<(String, Declaration)>,
 }
 
 impl<S: Clone + Send + Sync + 'static> Routes<S> {
-    /// No routes.
+    /// Returns an empty set of routes.
     pub fn new() -> Routes<S> {
         Routes { router: Router::new(), declared: Vec::new() }
     }
@@ -163,7 +163,7 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
         self
     }
 
-    /// Puts a layer over all of them, which may answer with this problem.
+    /// Wraps all routes in a layer, which may respond with the error `problem`.
     pub fn layer(
         mut self,
         problem: &'static str,
@@ -174,7 +174,8 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
     }
 }
 
-/// What a path is about. The paths of objects and of tables are described for each of them.
+/// What a path is about. The paths of objects and of tables are described once for each kind or
+/// table.
 #[derive(Clone, Copy)]
 pub(crate) enum Subject {
     Kind(Kind),
@@ -183,7 +184,7 @@ pub(crate) enum Subject {
 }
 
 impl Subject {
-    /// All subjects of a path.
+    /// Returns all subjects of a path.
     pub fn all(path: &str) -> Vec<Subject> {
         match path {
             _ if path.contains("{kind}") => Kind::ALL.iter().copied().map(Subject::Kind).collect(),
@@ -192,7 +193,7 @@ impl Subject {
         }
     }
 
-    /// A path or a text about this subject.
+    /// Replaces the placeholders of a path or a text with this subject's names.
     pub fn fill(self, text: &str) -> String {
         match self {
             Subject::Kind(kind) => {
@@ -204,7 +205,7 @@ impl Subject {
     }
 }
 
-/// An operation while it is described.
+/// An operation under construction.
 pub(crate) struct Operation<'d> {
     pub subject: Subject,
     pub generator: &'d mut SchemaGenerator,
@@ -213,12 +214,12 @@ pub(crate) struct Operation<'d> {
     parameters: Vec<Value>,
     body: Option<Value>,
     answers: Map<String, Value>,
-    /// The subject has no such operation.
+    /// The subject does not support this operation.
     is_absent: bool,
 }
 
 impl<'d> Operation<'d> {
-    /// The operation on this subject as the document has it; none where there is no such thing.
+    /// Returns the OpenAPI operation for this subject, or none if the subject doesn't support it.
     pub fn of(
         declaration: &'d Declaration,
         subject: Subject,
@@ -270,24 +271,24 @@ impl<'d> Operation<'d> {
         all
     }
 
-    /// It changes the subject, which may be read-only.
+    /// Marks the operation as a write, which a read-only kind does not support.
     pub fn writes(&mut self) {
         self.is_absent = matches!(self.subject, Subject::Kind(kind) if kind.read_only().is_some());
     }
 
-    /// A sort of problem that there may be.
+    /// Adds a type of error.
     pub fn fails(&mut self, problem: &'static str) {
         self.problems.push(problem);
     }
 
-    /// An answer without content, which may be added to it.
+    /// Adds a response without content and returns it for additions.
     pub fn empty(&mut self, status: u16, about: &str) -> &mut Value {
         let answer = self.answers.entry(status.to_string()).or_insert_with(|| json!({}));
         *answer = json!({ "description": about });
         answer
     }
 
-    /// An answer in JSON.
+    /// Adds a JSON response.
     pub fn content(&mut self, status: u16, about: &str, schema: Value) -> &mut Value {
         let answer = self.empty(status, about);
         answer["content"] = json!({ JSON: { "schema": schema } });
@@ -298,7 +299,7 @@ impl<'d> Operation<'d> {
         self.content(status, self.declaration.good, schema)
     }
 
-    /// An answer in JSON with an ETag.
+    /// Adds a JSON response with an ETag.
     pub fn tagged(&mut self, status: u16, about: &str, schema: Value) -> &mut Value {
         let answer = self.content(status, about, schema);
         let etag = json!({ "type": "string", "pattern": "^\"[0-9]+\"$" });
@@ -306,7 +307,7 @@ impl<'d> Operation<'d> {
         answer
     }
 
-    /// The object that the path is about, with its ETag.
+    /// Adds a response that is the object which the path names, with its ETag.
     pub fn object(&mut self, status: u16, about: &str) {
         let schema = self.of_subject();
         self.tagged(status, about, schema);
@@ -317,7 +318,7 @@ impl<'d> Operation<'d> {
         self.body = Some(json!({ "required": is_required, "content": content }));
     }
 
-    /// The schema of the kind that the path is about.
+    /// Returns the schema of the kind that the path names.
     pub fn of_subject(&mut self) -> Value {
         match self.subject {
             Subject::Kind(kind) => self.of_kind(kind),
@@ -325,7 +326,7 @@ impl<'d> Operation<'d> {
         }
     }
 
-    /// The schema of a kind.
+    /// Returns a reference to the schema of a kind.
     pub fn of_kind(&mut self, kind: Kind) -> Value {
         if !self.generator.definitions().contains_key(kind.as_str()) {
             let schema = schema(kind, self.generator);
@@ -334,12 +335,12 @@ impl<'d> Operation<'d> {
         json!({ "$ref": format!("#/components/schemas/{kind}") })
     }
 
-    /// The schema of a type, or a reference to it.
+    /// Returns the schema of a type, or a reference to it.
     pub fn of_type<T: JsonSchema>(&mut self) -> Value {
         self.generator.subschema_for::<T>().into()
     }
 
-    /// The fields of a type as parameters.
+    /// Adds the fields of a type as parameters.
     pub fn parameters<T: JsonSchema>(&mut self, place: &str) {
         let mut schema = Value::from(T::json_schema(self.generator));
         let fields = schema["properties"].as_object_mut().map(std::mem::take);
@@ -347,7 +348,7 @@ impl<'d> Operation<'d> {
             let about = schema["description"].take();
             if let Some(map) = schema.as_object_mut() {
                 map.retain(|_, value| !value.is_null());
-                // In an address, what isn't said isn't there.
+                // A parameter is omitted rather than null: keep the first of the types only.
                 let one = map.get("type").and_then(|all| all.get(0)).cloned();
                 map.extend(one.map(|one| ("type".to_owned(), one)));
             }
@@ -355,7 +356,7 @@ impl<'d> Operation<'d> {
         }
     }
 
-    /// A parameter; those of a path are required.
+    /// Adds a parameter. Path parameters are required.
     pub fn parameter(&mut self, name: &str, place: &str, about: &Value, schema: &Value) {
         let mut parameter =
             json!({ "name": name, "in": place, "description": about, "schema": schema });
@@ -374,7 +375,7 @@ impl<T> Describe for Extension<T> {
     fn describe(_: &mut Operation<'_>) {}
 }
 
-/// What it is depends on the path: the declaration says it.
+/// The response depends on the path and is described by the declaration.
 impl Describe for Response {
     fn describe(_: &mut Operation<'_>) {}
 }
@@ -392,7 +393,7 @@ impl<T: JsonSchema> Describe for Json<T> {
     }
 }
 
-/// Something new, and where it is.
+/// A 201 response with the path of what was created.
 pub(crate) struct Created<T> {
     pub path: String,
     pub body: T,
@@ -413,7 +414,7 @@ impl<T: JsonSchema> Describe for Created<T> {
     }
 }
 
-/// A change that is kept, and in force or on its way.
+/// A response to a stored change: 200 if it is in force, 202 if it is still being applied.
 pub(crate) struct Kept<T> {
     pub in_force: bool,
     pub body: T,
@@ -434,22 +435,22 @@ impl<T: JsonSchema> Describe for Kept<T> {
     }
 }
 
-/// A page of a list.
+/// One page of a list.
 #[derive(Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(inline)]
 pub(crate) struct Page<T> {
-    /// Of what was read. A stream that begins here misses nothing.
+    /// Revision of the listed state. A watch that begins at it misses no change.
     pub revision: u64,
     pub items: Vec<T>,
-    /// There is more: what to write as `continue`.
+    /// Value of `continue` for the next page; absent on the last page.
     #[serde(rename = "continue", default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub next: Option<String>,
 }
 
 impl Page<Value> {
-    /// The schema of a page of such items.
+    /// Returns the schema of a page with items of this schema.
     pub fn of(operation: &mut Operation<'_>, item: Value) -> Value {
         let mut page = operation.of_type::<Self>();
         page["properties"]["items"]["items"] = item;

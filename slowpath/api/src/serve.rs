@@ -1,9 +1,9 @@
-//! The API over TCP: TLS, and a token that every request has to carry.
+//! The API over TCP: TLS, and bearer token authentication of every request.
 //!
-//! Connections are bounded, in all and by source, and so is every step of theirs: handshake, head,
-//! body, the reading of a response (`listeners`). A request without the token is answered and its
-//! connection closed, so that nothing that follows on it is read. The token is compared in constant
-//! time and written nowhere.
+//! Connections are bounded in total and by source, and each of their phases has a timeout
+//! (handshake, head, body, reading of a response; see `listeners`). A request without the token is
+//! answered and its connection closed, so that nothing which follows on it is read. The token is
+//! compared in constant time and never logged.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -29,67 +29,68 @@ use crate::attempts::Attempts;
 use crate::problem::Problem;
 use crate::{Api, router};
 
-/// Characters of the shortest token.
+/// Minimum length of a token in characters.
 const SHORTEST: usize = 16;
 
-/// Why the API cannot be served over TCP.
+/// Error that keeps the API from being served over TCP.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// A file cannot be read.
+    /// A file can't be read.
     #[error("{key} = {path:?}: {cause}")]
     File {
-        /// The setting.
+        /// Configuration key of the file.
         key: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with the file.
         cause: secret_file::Cause,
     },
-    /// A file holds something else.
+    /// The content of a file is not valid.
     #[error("{key} = {path:?}: {wrong}")]
     Content {
-        /// The setting.
+        /// Configuration key of the file.
         key: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it. No part of it is told.
+        /// What is wrong with the content, without any part of it.
         wrong: String,
     },
-    /// The address can't be listened on.
+    /// The address can't be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
 }
 
-/// What clients have to send.
+/// The bearer token that clients must send.
 #[derive(Clone)]
 struct Token(Arc<[u8]>);
 
-/// How the API is listened on.
+/// Listener resources shared by all addresses of the API.
 #[derive(Clone)]
 pub struct Listening {
-    /// The connections of all its addresses.
+    /// Connection slots.
     pub slots: Arc<Slots>,
-    /// Where an address that can't be served is shown.
+    /// Listener conditions, which show an address that can't be served.
     pub conditions: Arc<Conditions>,
-    /// Failed authentications.
+    /// Counter and limiter of failed authentications.
     pub attempts: Arc<Attempts>,
 }
 
-/// An address, ready to be served.
+/// A bound address with its credentials.
 struct Open {
     token: Token,
     tls: Option<TlsAcceptor>,
     listener: TcpListener,
 }
 
-/// Reads token, certificate and key, and listens.
+/// Reads token, certificate and key, and binds the address.
 fn open(settings: &Settings, addr: SocketAddr) -> Result<Open, ServeError> {
     let token = token(&settings.token_file)?;
     let tls = settings.tls.as_ref().map(acceptor).transpose()?;
     Ok(Open { token, tls, listener: listeners::bind("api.listen", addr)? })
 }
 
-/// Serves one address for good. What is missing for that is a condition, and tried again.
+/// Serves one address and never returns. A missing file or address is reported as a condition and
+/// retried.
 pub async fn serve(settings: Settings, addr: SocketAddr, with: Listening, api: Api) {
     let opened = with.conditions.retry("api.listen", addr, || open(&settings, addr)).await;
     let Open { token, tls, listener } = opened;
@@ -123,14 +124,15 @@ async fn elsewhere() -> Problem {
     Problem::absent("there is /v1")
 }
 
-/// What a request has to pass.
+/// State of the authentication middleware.
 #[derive(Clone)]
 struct Gate {
     token: Token,
     attempts: Arc<Attempts>,
 }
 
-/// Passes requests with the token on; others are answered, and their connection is closed.
+/// Forwards requests that carry the token. Other requests are answered with an error, and their
+/// connection is closed.
 async fn authorised(
     State(Gate { token, attempts }): State<Gate>,
     Extension(connection): Extension<Connection>,
@@ -191,7 +193,7 @@ fn acceptor(tls: &Tls) -> Result<TlsAcceptor, ServeError> {
         return Err(content("api.tls_cert", &tls.cert, wrong));
     }
     let key = pem("api.tls_key", &tls.key)?;
-    // Its own words might tell of what is in the file.
+    // The parser's own message could contain parts of the key.
     let key = PrivateKeyDer::from_pem_slice(&key).map_err(|_| {
         content("api.tls_key", &tls.key, "there is no private key in PEM in it".to_owned())
     })?;

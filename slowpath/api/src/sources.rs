@@ -1,17 +1,18 @@
-//! Sources that say all that they know, and have it replaced as a whole.
+//! Endpoints of sources: a source sends its complete list in a session, which replaces its earlier
+//! list.
 //!
 //! ```text
-//!   POST   /v1/sources/SOURCE/sessions            begin --> a session's number
-//!   PUT    /v1/sources/SOURCE/sessions/N/chunks/0 a list of objects, and so on: 1, 2, ...
-//!   POST   /v1/sources/SOURCE/sessions/N/commit   this, and nothing else, is said now
+//!   POST   /v1/sources/SOURCE/sessions            opens a session; returns its number
+//!   PUT    /v1/sources/SOURCE/sessions/N/chunks/0 adds a list of objects; then chunk 1, 2, ...
+//!   POST   /v1/sources/SOURCE/sessions/N/commit   makes the chunks the source's complete list
 //!   POST   /v1/sources/SOURCE/confirm             permits the removal for which a list is held
-//!   DELETE /v1/sources/SOURCE/sessions/N          as if nothing had been said
-//!   POST   /v1/sources/SOURCE/renew               the lease runs anew
+//!   DELETE /v1/sources/SOURCE/sessions/N          discards the session
+//!   POST   /v1/sources/SOURCE/renew               renews the lease
 //!   GET    /v1/sources[/SOURCE]                   lease, session, revision
 //! ```
-//! What becomes of each request is the machine's ([`state::sources`]) to tell. Here are its lock,
-//! its clock and its way to the store: what it wants changed is kept before the answer goes out,
-//! under the lock, so that nothing else is asked of it in between.
+//! The state machine is [`state::sources`]. This module provides its lock, its clock and its access
+//! to the store. The changes of a request are written to the store before the response is sent,
+//! under the lock, so that the machine handles no other request in between.
 
 use std::time::Duration;
 
@@ -43,7 +44,7 @@ use crate::wait::About;
 #[cfg(test)]
 mod tests;
 
-/// How often leases are looked at.
+/// Interval at which expired leases are looked for.
 const LOOK: Duration = Duration::from_secs(1);
 
 pub(crate) fn routes() -> Routes<Api> {
@@ -82,37 +83,37 @@ pub(crate) fn routes() -> Routes<Api> {
         )
 }
 
-/// The path of a source.
+/// Path parameters of a source.
 #[derive(Deserialize, JsonSchema)]
 struct OfSource {
-    /// The source's name.
+    /// Name of the source.
     #[schemars(length(max = 63), regex(pattern = r"^[a-z0-9._-]+$"))]
     source: String,
 }
 
-/// The path of a session.
+/// Path parameters of a session.
 #[derive(Deserialize, JsonSchema)]
 struct OfSession {
-    /// The source's name.
+    /// Name of the source.
     #[schemars(length(max = 63), regex(pattern = r"^[a-z0-9._-]+$"))]
     source: String,
-    /// As the answer to its begin has it.
+    /// Number of the session, from the response that opened it.
     session: u64,
 }
 
-/// The path of a chunk.
+/// Path parameters of a chunk.
 #[derive(Deserialize, JsonSchema)]
 struct OfChunk {
-    /// The source's name.
+    /// Name of the source.
     #[schemars(length(max = 63), regex(pattern = r"^[a-z0-9._-]+$"))]
     source: String,
-    /// As the answer to its begin has it.
+    /// Number of the session, from the response that opened it.
     session: u64,
-    /// 0 for the first, and then one more each.
+    /// Number of the chunk: 0 for the first, increasing by one.
     chunk: u64,
 }
 
-/// A list of objects.
+/// The body of a chunk: a list of objects.
 struct Chunk;
 
 impl Content for Chunk {
@@ -122,14 +123,15 @@ impl Content for Chunk {
     }
 }
 
-/// The machine, configured as is in force, with the objects and the time as they are from then on.
+/// Locks the state machine and applies the configured settings to it. Returns it with the objects
+/// and the time as of then.
 fn lock(api: &Api) -> (MutexGuard<'_, Sources>, Objects, Now) {
     let mut sources = api.sources.lock();
     sources.configure(api.control.sources());
     (sources, api.store.objects(), api.control.now())
 }
 
-/// Asks under the lock, on a thread that may wait for the disk.
+/// Runs a request under the lock, on a thread that may block on the disk.
 async fn ask<T: Send + 'static>(
     api: &Api,
     asks: impl FnOnce(&Api, &mut Sources, &Objects, Now) -> Result<T, Problem> + Send + 'static,
@@ -154,7 +156,7 @@ async fn begin(
     let begun = ask(&api, move |api, sources, objects, now| {
         let (begun, batch) = sources.begin(&source, &asked, objects, now)?;
         if let Err(refusal) = kept::write_blocking(api, Order::new(batch, now.wall)) {
-            // Nobody is told its number.
+            // The session's number has not been returned to a client.
             let _ = sources.abort(&source, begun.session);
             return Err(refusal.into());
         }
@@ -171,7 +173,7 @@ async fn chunk(
     _: Asked<Nothing>,
     body: Body<Chunk>,
 ) -> Result<Json<Added>, Problem> {
-    // It may be long: read where others don't wait for it, and before anybody waits for the lock.
+    // A chunk may be large: parse it on a blocking thread, and before the lock is taken.
     let read = move || said(&body.json()?);
     let said = tokio::task::spawn_blocking(read).await.map_err(Problem::broken)??;
     let added =
@@ -179,7 +181,7 @@ async fn chunk(
     added.await.map(Json)
 }
 
-/// The objects of a chunk.
+/// Parses the objects of a chunk.
 fn said(json: &Value) -> Result<Vec<Object>, Problem> {
     let Value::Array(list) = json else {
         return Err(Problem::request("the body is no list: write [{\"kind\": ...}, ...]"));
@@ -233,7 +235,7 @@ async fn commit(
     Ok(Kept { in_force, body: committed })
 }
 
-/// `POST /v1/sources/SOURCE/confirm`, for sources that speak here and for the appliance's files.
+/// `POST /v1/sources/SOURCE/confirm`, for sources with sessions and for the appliance's files.
 async fn confirm(
     State(api): State<Api>,
     At(OfSource { source }): At<OfSource>,
@@ -297,7 +299,7 @@ async fn one(
     one.await.map(Json)
 }
 
-/// Looks at the leases once a second, for good.
+/// Handles expired leases once a second. Never returns.
 pub async fn watch_leases(api: Api) {
     let mut look = tokio::time::interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -310,7 +312,8 @@ pub async fn watch_leases(api: Api) {
     }
 }
 
-/// Makes the changes that leases which ran out lead to. What isn't kept is told anew next time.
+/// Writes the changes that follow from expired leases. Changes that can't be stored are derived
+/// again at the next call.
 fn tick(api: &Api) {
     let (mut sources, objects, now) = lock(api);
     for batch in sources.tick(&objects, now) {
@@ -324,7 +327,7 @@ fn tick(api: &Api) {
     }
 }
 
-/// What a lease that ran out leads to, for the log.
+/// Returns the log text for a change that follows from an expired lease.
 fn told(change: &Change) -> Option<String> {
     let Change::Status { key, conditions, .. } = change else { return None };
     Some(format!("source {}: {}", key.source, conditions.first()?.message))

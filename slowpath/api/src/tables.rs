@@ -1,4 +1,4 @@
-//! The tables that are made of the objects: read-only, as the planes are told of them.
+//! Read-only endpoint of the tables derived from the objects, from which the planes are programmed.
 
 use axum::Json;
 use axum::extract::State;
@@ -29,7 +29,7 @@ fn page_of_rows(operation: &mut Operation<'_>) {
     operation.content(200, "A page of rows.", page);
 }
 
-/// The path of a table.
+/// Path parameters of a table.
 #[derive(Deserialize, JsonSchema)]
 struct OfTable {
     #[schemars(skip)]
@@ -68,7 +68,7 @@ async fn rows(
         let mut rows = table.rows(&tables, &appliance);
         rows.retain(|row| filter.selects(key(table, row)));
         let start = after.map_or(0, |(last, place)| {
-            // A row that is gone meanwhile leaves its place.
+            // If the row has been removed since, continue at its former position.
             let found = rows.iter().position(|row| key(table, row) == last);
             found.map_or(place.parse().unwrap_or(0), |found| found + 1)
         });

@@ -1,5 +1,5 @@
-//! The parts that need no appliance: what is asked, and on what condition. The routes themselves
-//! are tried on the running program (slowpath/tests/process/api.rs).
+//! Tests of the parts that need no appliance: queries and conditions. The endpoints are tested on
+//! the running process (slowpath/tests/process/api.rs).
 
 use std::sync::Arc;
 

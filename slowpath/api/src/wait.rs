@@ -1,4 +1,4 @@
-//! Waiting for what was written to be in force.
+//! Waiting until a write is in force: `?wait=`.
 
 use std::sync::Arc;
 
@@ -7,53 +7,54 @@ use state::name::Name;
 use state::object::{Change, Key, Object, Objects, Spec};
 use tokio::sync::oneshot;
 
-/// Somebody waits for changes to be in force.
+/// A request to be notified when a write is in force.
 #[derive(Debug)]
 pub struct Wait {
-    /// The revision after the write.
+    /// Revision of the store after the write.
     pub revision: u64,
-    /// What was written.
+    /// The objects that were written.
     pub about: Vec<About>,
-    /// It is all that a source says: another's being preferred is none of its business.
+    /// The write is the complete list of a source. An object that another source's precedence
+    /// shadows is not an error then.
     pub whole: bool,
-    /// Where the answer goes.
+    /// Channel for the outcome.
     pub answer: oneshot::Sender<Outcome>,
 }
 
-/// An object that was written.
+/// An object that was written, with the service and frontends that it affects.
 #[derive(Debug)]
 pub struct About {
-    /// Which.
+    /// Key of the object.
     pub key: Key,
-    /// The service that it is about; none for objects that are about no service.
+    /// The service that the object affects; none for kinds that affect no service.
     pub service: Option<Name>,
-    /// Frontends that the service has, had or shall have by this object.
+    /// Frontends that the object had before the write, and has after it.
     pub addresses: Vec<Address>,
 }
 
-/// What became of a change.
+/// Outcome of a write.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// All lcores serve it.
     Done,
-    /// An object isn't in the tables, or a plane refuses it.
+    /// An object isn't in the tables, or a plane rejected it.
     Refused {
-        /// Which.
+        /// Key of the object that is not in force.
         object: Key,
-        /// Why.
+        /// Cause.
         why: String,
     },
 }
 
 impl About {
-    /// An object as it was and as it is.
+    /// Describes a write by the object before and after it.
     pub(crate) fn new(key: Key, before: Option<&Arc<Object>>, after: Option<&Object>) -> About {
         let both = || before.map(|object| &**object).into_iter().chain(after);
         let (service, addresses) = (both().find_map(service), both().flat_map(addresses).collect());
         About { key, service, addresses }
     }
 
-    /// What changes of objects are about.
+    /// Describes each write of a batch; `objects` is the state before it.
     pub(crate) fn of(batch: &[Change], objects: &Objects) -> Vec<About> {
         let one = |change: &Change| match change {
             Change::Put { object, .. } => {

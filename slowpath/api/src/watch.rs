@@ -1,7 +1,7 @@
-//! What happens to objects, as lines of JSON.
+//! Watches: changes of objects as lines of JSON.
 //!
-//! A stream begins after a revision, or with everything that is there. It ends with an `error` when
-//! its reader is so slow that what it has to hear is forgotten.
+//! A stream begins after a revision, or with all existing objects. If the client reads so slowly
+//! that the store no longer has the next changes, the stream ends with an `error` line.
 
 use std::io;
 use std::pin::Pin;
@@ -25,11 +25,11 @@ use crate::fields::Fields;
 use crate::problem::Problem;
 use crate::query::Listed;
 
-/// The type of a stream of lines.
+/// Media type of a stream of lines.
 pub(crate) const LINES: &str = "application/jsonl";
-/// Lines that wait for a slow reader.
+/// Maximum number of lines queued for a slow client.
 const WAITING: usize = 256;
-/// How often a stream says how far it is where nothing happens.
+/// Interval of `at` lines while nothing changes.
 const ALIVE: Duration = Duration::from_secs(10);
 
 /// A line of a stream.
@@ -37,34 +37,34 @@ const ALIVE: Duration = Duration::from_secs(10);
 #[serde(tag = "type", rename_all = "lowercase")]
 #[schemars(rename = "Change")]
 pub(crate) enum Line {
-    /// The object is so from this revision on.
+    /// The object was created or changed.
     Put {
-        /// Of the change.
+        /// Revision of the change.
         revision: u64,
-        /// The object.
+        /// The object after the change.
         object: Value,
     },
-    /// The object is gone.
+    /// The object was removed.
     Gone {
-        /// Of the change.
+        /// Revision of the change.
         revision: u64,
-        /// Its kind, name and source.
+        /// Kind, name and source of the object.
         #[schemars(with = "Value")]
         object: Key,
     },
-    /// Everything up to this revision was told.
+    /// All changes up to this revision have been sent.
     At {
-        /// A stream may go on from here.
+        /// Revision from which a new stream may continue.
         revision: u64,
     },
-    /// The end: what was not told is forgotten.
+    /// The last line: changes that were not sent are no longer available.
     Error {
-        /// Why.
+        /// Cause.
         problem: Problem,
     },
 }
 
-/// What somebody watches.
+/// State of a running watch.
 struct Watched {
     api: Api,
     kind: Kind,
@@ -73,7 +73,7 @@ struct Watched {
     lines: mpsc::Sender<String>,
 }
 
-/// Begins a stream, or refuses one that begins too long ago.
+/// Starts a stream. Fails if the changes since the requested revision are no longer available.
 pub(crate) fn watch(
     api: &Api,
     kind: Kind,
@@ -100,7 +100,7 @@ pub(crate) fn watch(
 }
 
 impl Watched {
-    /// Tells until nobody listens, or it is over; None for the former.
+    /// Sends changes until the client disconnects (`None`) or the stream ends (`Some`).
     async fn run(&self, since: Option<u64>, ends: Option<Instant>) -> Option<()> {
         let mut revisions = self.api.store.watch();
         let mut at = match since {
@@ -108,7 +108,7 @@ impl Watched {
             None => self.everything().await?,
         };
         loop {
-            // Before the look at what happened, so that nothing is missed in between.
+            // Marked as seen before the events are read, so that no revision in between is missed.
             revisions.borrow_and_update();
             let news = self.api.store.news(at);
             match news.events {
@@ -177,7 +177,7 @@ impl Watched {
     }
 }
 
-/// A body of lines, as they come.
+/// A response body of lines, sent as they arrive.
 pub struct Lines(pub mpsc::Receiver<String>);
 
 impl Stream for Lines {

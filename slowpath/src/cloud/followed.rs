@@ -1,24 +1,24 @@
-//! What a gateway says of itself, through its cloud, and the configuration file says otherwise.
+//! Settings that AWS or Azure reports and that override the configuration file.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use config::checked::{Config, VxlanEnd};
 
-/// Ports and VNIs of a gateway's two tunnels, external and internal.
+/// Ports and VNIs of a gateway's two tunnels: external, internal.
 pub type Ends = (VxlanEnd, VxlanEnd);
 
-/// All of it; nothing where the file is right.
+/// Reported settings that differ from the configuration file; empty if none differs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Followed {
-    /// How long the gateway remembers an idle TCP flow.
+    /// The gateway's idle timeout of TCP flows.
     pub tcp_idle: Option<Duration>,
-    /// Tunnels by the gateway's name.
+    /// Tunnel ends by name of the gateway.
     pub tunnels: BTreeMap<String, Ends>,
 }
 
 impl Followed {
-    /// Puts it into a configuration, as if the file had said so.
+    /// Applies the settings to a configuration.
     pub fn put_into(&self, config: &mut Config) {
         if let Some(idle) = self.tcp_idle {
             config.flows.tcp_established_s = u32::try_from(idle.as_secs()).unwrap_or(u32::MAX);

@@ -1,4 +1,5 @@
-//! Private links at Azure: the crate `private-link` does the work, and here is what it works on.
+//! Azure Private Link. The crate `private-link` reconciles; this module connects it to the store
+//! and to Azure.
 //!
 //! ```text
 //!   store --> kept.rs --> private_link::run --> reach.rs --> Azure
@@ -28,18 +29,18 @@ pub use kept::{Kept, Told};
 use reach::Reach;
 pub use routes::{Shown, router};
 
-/// What is known of private links, for those who ask, and how Azure is reached.
+/// State of private links for the API and metrics, and the clients for Azure.
 #[derive(Clone)]
 pub struct Desk {
     /// The objects.
     pub kept: Arc<Kept>,
-    /// Azure from the service's side, then the consumers' where that is another identity; nothing
-    /// where the configuration looks after no private links.
+    /// The client for the service's side, then that for the consumers' side if it has another
+    /// identity. Empty if the configuration has no section `[private_link]`.
     reaches: Vec<Arc<Reach>>,
     pause: Arc<dyn Pause>,
 }
 
-/// Opens the desk; tells also what has to run, where the configuration looks after private links.
+/// Creates the state, and the task to run if the configuration has a section `[private_link]`.
 pub fn open(
     config: &Config,
     store: &Arc<Store>,
@@ -49,7 +50,7 @@ pub fn open(
     let Some(settings) = &config.private_link else {
         return (Desk { kept, reaches: Vec::new(), pause }, None);
     };
-    // Whoever has the sender ends all that is being asked when it goes.
+    // Dropping the sender cancels all outstanding requests.
     let (keep, cancel) = watch::channel(false);
     let seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
     let reach = |client_id: Option<&String>, seed| {
@@ -73,12 +74,12 @@ pub fn open(
 }
 
 impl Desk {
-    /// Azure from the service's side.
+    /// Returns the client for the service's side.
     fn arm(&self) -> Option<&dyn Arm> {
         self.reaches.first().map(|reach| &**reach as &dyn Arm)
     }
 
-    /// What was asked of Azure so far, by either identity.
+    /// Returns the number of requests to Azure so far, summed over both identities.
     pub fn asked(&self) -> Counts {
         let mut all = Counts::new();
         for (what, times) in self.reaches.iter().flat_map(|reach| reach.asked()) {

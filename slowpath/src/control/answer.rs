@@ -1,4 +1,4 @@
-//! Answers of the control socket: errors, and what takes its time.
+//! Responses of the control socket: errors, and responses computed on a blocking thread.
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -10,7 +10,7 @@ pub(crate) fn refuse(code: StatusCode, error: String) -> Response {
     (code, Json(Failure { error })).into_response()
 }
 
-/// Runs what walks whole tables on a thread that may take its time.
+/// Runs work that scans whole tables on a thread that may block.
 pub(super) async fn at_leisure<T: IntoResponse + Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Response {

@@ -1,5 +1,5 @@
-//! The control state over the control socket: `GET /db/TABLE`, whole or as a stream of what
-//! changes; `GET /maps`, and `GET /objects/KIND`.
+//! The control state over the control socket: `GET /db/TABLE`, complete or as a stream of changes;
+//! `GET /maps`; `GET /objects/KIND`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,18 +21,19 @@ use tokio::sync::mpsc;
 use super::answer::{at_leisure, refuse};
 use crate::live::Live;
 
-/// How often a watched table is looked at: statuses change without a revision.
+/// Interval at which a watched table is compared. A status may change without a new revision.
 const LOOK: Duration = Duration::from_millis(250);
-/// Changed rows that wait for a slow reader before it is cut off.
+/// Maximum number of changed rows queued for a slow client. The watch waits while the queue is
+/// full.
 const WAITING: usize = 4096;
 
-/// How a table is asked for.
+/// Query parameters of a table.
 #[derive(Deserialize)]
 pub(super) struct Asked {
-    /// Only rows whose first column begins so, or whose address is in this network.
+    /// Only rows whose first column starts with this text, or whose address is in this network.
     #[serde(default)]
     prefix: String,
-    /// A line for each row that is there, and then for each that changes.
+    /// Stream a line for each existing row, and then for each row that changes.
     #[serde(default)]
     watch: bool,
 }
@@ -59,13 +60,13 @@ pub(super) async fn table(
     at_leisure(move || Json(look.rows(&live, &filter))).await
 }
 
-/// How the maps are asked for.
+/// Query parameters of the maps.
 #[derive(Deserialize)]
 pub(super) struct AskedMaps {
-    /// Only what belongs to this frontend or backend address; empty for all.
+    /// Only entries of this frontend or backend address; empty for all.
     #[serde(default)]
     address: String,
-    /// With identifiers.
+    /// Whether to include identifiers.
     #[serde(default = "yes")]
     ids: bool,
 }
@@ -111,7 +112,7 @@ pub(super) async fn objects(State(live): State<Arc<Live>>, Path(kind): Path<Stri
     .await
 }
 
-/// What can be looked at.
+/// A table that can be read: one of the control state, or the appliance's health.
 #[derive(Clone, Copy)]
 enum Look {
     Table(Table),
@@ -157,7 +158,7 @@ fn key(look: Look, row: &Row) -> &str {
     row.get(look.key()).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Sends every row, then those that changed (`row`) and the keys of those that went (`gone`).
+/// Sends all rows, then changed rows (`row`) and the keys of removed rows (`gone`).
 async fn watch(live: Arc<Live>, look: Look, filter: KeyFilter, lines: mpsc::Sender<String>) {
     let mut before: BTreeMap<String, Row> = BTreeMap::new();
     loop {

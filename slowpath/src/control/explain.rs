@@ -1,4 +1,4 @@
-//! `weir explain`: what would become of a packet, asked of the tables as they are.
+//! `weir explain`: how packets would be handled by the tables in force.
 
 use explain::{Asked, Explainer, Explanation, Question, Way};
 use state::words::ARMS;
@@ -6,7 +6,7 @@ use state::words::ARMS;
 use crate::live::Live;
 
 impl Live {
-    /// `POST /explain`: what would become of each of these packets.
+    /// `POST /explain`: explains how each of the given packets would be handled.
     pub fn explain(&self, question: &Question) -> Result<Vec<Explanation>, String> {
         let published = self.published();
         let arm = match question.arm.as_str() {
@@ -18,7 +18,8 @@ impl Live {
                 as u8,
         };
         let set = self.region.tables(self.region.generation());
-        // Our MAC addresses as next hops know them; an arm without one takes frames to any.
+        // Source MAC of an arm, taken from its resolved next hops. An arm without one accepts
+        // frames to any MAC address.
         let own = |arm| set.next_hops().find(|(.., hop)| hop.arm == arm && hop.known);
         let macs = [0, 1].map(|arm| own(arm).map(|(.., hop)| hop.src_mac));
         let (region, tunnels) = (self.region, &published.tunnels[..]);

@@ -14,17 +14,17 @@ use crate::control::report::{FlowPage, FlowReport};
 use crate::live::{Live, Published};
 use state::words::{address_port, protocol_text};
 
-/// One end: an address, and a port when one was given.
+/// One end of a flow: an address, and optionally a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct End {
     /// The address.
     pub addr: Addr,
-    /// The port; none for any.
+    /// The port; `None` matches any port.
     pub port: Option<u16>,
 }
 
 impl End {
-    /// Reads `ADDRESS`, `ADDRESS:PORT` or `[ADDRESS]:PORT`.
+    /// Parses `ADDRESS`, `ADDRESS:PORT` or `[ADDRESS]:PORT`.
     fn read(what: &str, text: &str) -> Result<End, String> {
         if let Ok(addr) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
             return Ok(End { addr: addr.into(), port: None });
@@ -37,29 +37,29 @@ impl End {
         }
     }
 
-    /// True when `addr` and `port` are this end.
+    /// Returns whether this end matches `addr` and `port`.
     pub fn is(&self, addr: Addr, port: u16) -> bool {
         self.addr == addr && self.port.is_none_or(|wanted| wanted == port)
     }
 }
 
-/// Conditions that must all hold.
+/// Filter of flows. All given conditions must hold.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FlowFilter {
-    /// Who began the flow.
+    /// The end that began the flow.
     pub client: Option<End>,
-    /// What it was addressed to.
+    /// The address and port that the client sent to.
     pub frontend: Option<End>,
-    /// Who serves it.
+    /// The backend that serves the flow.
     pub backend: Option<End>,
-    /// Name of its service.
+    /// Name of the service.
     pub service: Option<String>,
-    /// IP protocol.
+    /// IP protocol number.
     pub protocol: Option<u8>,
 }
 
 impl FlowFilter {
-    /// Reads the conditions as people write them.
+    /// Parses the conditions as given on the command line.
     pub fn new(
         client: Option<&str>,
         frontend: Option<&str>,
@@ -90,7 +90,7 @@ fn read_protocol(text: &str) -> Result<u8, String> {
     }
 }
 
-/// Names of what flows refer to by id.
+/// Names of services and tunnels by id.
 struct Names<'a> {
     services: HashMap<u32, &'a str>,
     tunnels: HashMap<u32, &'a str>,
@@ -125,8 +125,8 @@ impl FlowFilter {
             && self.service.as_deref().is_none_or(|wanted| wanted == names.service(flow))
     }
 
-    /// The filter that lcores follow packets by, for `count` packets from the client's side. One
-    /// that names service or backend only means the live flow of it that was seen last.
+    /// Returns the filter by which lcores trace `count` packets from the client's side. If the
+    /// filter names a service or backend, it selects that one's live flow with the latest packet.
     pub fn for_lcores(&self, live: &Live, count: u32) -> Result<TraceFilter, String> {
         let ends = |client: Option<End>, frontend: Option<End>| TraceFilter {
             src: client.map(|end| end.addr),
@@ -153,7 +153,7 @@ impl FlowFilter {
 }
 
 impl Live {
-    /// `GET /flows`: up to `limit` flows that the filter takes, from path `from` on.
+    /// `GET /flows`: returns up to `limit` flows that match the filter, beginning at path `from`.
     pub fn flows(&self, filter: &FlowFilter, from: u32, limit: u32) -> FlowPage {
         let published = self.published();
         let names = Names::new(&published, self.region);

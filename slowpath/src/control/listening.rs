@@ -1,4 +1,4 @@
-//! Where slowpath listens, and how many connections and descriptors each listener has.
+//! The listeners of slowpath, with their limits of connections and descriptors.
 
 mod start;
 
@@ -12,23 +12,26 @@ use config::checked::Config;
 use listeners::{Conditions, Counts, Limits, ListenerStatus, Reserved, Slots};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors that nothing else may take: files, the region, routers, clouds, the log.
+/// Descriptors reserved for everything but listeners and probes: files, the region, BGP, cloud
+/// APIs, the log.
 const OTHERS: usize = 512;
-/// Each address that answers HTTP probes.
+/// Limits of each address that answers HTTP probes.
 pub const HEALTH: Limits = Limits { connections: 512, per_source: 32, reserved: 256 };
-/// TCP probes: each connection is closed as soon as it is accepted.
+/// Limits of each address that answers TCP probes. Each connection is closed as soon as it is
+/// accepted.
 const HEALTH_TCP: Limits = Limits { connections: 16, per_source: 16, reserved: 16 };
-/// All health check ports together.
+/// Limits of all health check ports together.
 const NODE_PORTS: Limits = Limits { connections: 512, per_source: 32, reserved: 256 };
 const METRICS: Limits = Limits { connections: 64, per_source: 16, reserved: 0 };
-/// All addresses of the API together.
+/// Limits of all API addresses together.
 const API: Limits = Limits { connections: 256, per_source: 64, reserved: 0 };
-/// Connections of one user; there are few users.
+/// Limits of the control socket. All connections of a user count as one source; there are few
+/// users.
 const CONTROL: Limits = Limits { connections: 128, per_source: 96, reserved: 0 };
 
 /// Limits and conditions of all listeners.
 pub struct Listening {
-    /// The slots of each address that answers HTTP probes.
+    /// Slots of each address that answers HTTP probes.
     health: Vec<(SocketAddr, Arc<Slots>)>,
     health_tcp: Vec<(SocketAddr, Arc<Slots>)>,
     node_ports: Arc<Slots>,
@@ -40,7 +43,8 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// For the listeners of `config`; raises the process's limit of descriptors to what they need.
+    /// Creates the limits for the listeners of `config`, and raises the process's soft limit of
+    /// descriptors to what they need.
     pub fn new(config: &Config, reserved: Reserved) -> Listening {
         reserved.set(config.probe_networks());
         let percent = raise_descriptors(config);
@@ -60,23 +64,23 @@ impl Listening {
         }
     }
 
-    /// How health check ports are listened on.
+    /// Returns the resources for listening on health check ports.
     pub fn node_ports(&self) -> ::health::node_port::Listening {
         let (slots, conditions) = (Arc::clone(&self.node_ports), Arc::clone(&self.conditions));
         ::health::node_port::Listening { slots, conditions }
     }
 
-    /// Failed authentications.
+    /// Returns the counters of failed authentications to the API.
     pub fn attempts(&self) -> &Attempts {
         &self.attempts
     }
 
-    /// Every listener that was ever tried, and whether it listens.
+    /// Returns every listener that has been tried, and whether it listens.
     pub fn conditions(&self) -> Vec<ListenerStatus> {
         self.conditions.all()
     }
 
-    /// What was counted, by setting.
+    /// Returns the connection counters by configuration key.
     pub fn counts(&self) -> Vec<(&'static str, Counts)> {
         let sum = |all: &[(SocketAddr, Arc<Slots>)]| {
             all.iter().map(|(_, slots)| slots.counts()).fold(Counts::default(), Counts::plus)
@@ -93,8 +97,8 @@ impl Listening {
 }
 
 /// Raises the soft limit of descriptors to what probes and listeners need. Returns the share of
-/// their connections that listeners can have, in percent: less than 100 where the hard limit is
-/// lower than that.
+/// their connections that the listeners can have, in percent: less than 100 if the hard limit is
+/// too low.
 fn raise_descriptors(config: &Config) -> usize {
     let fixed = config.health.probing.at_once as usize + OTHERS;
     let listeners = HEALTH.descriptors() * config.health.listen.len()
@@ -120,7 +124,7 @@ fn raise_descriptors(config: &Config) -> usize {
     percent
 }
 
-/// How many percent of `listeners` fit in `limit` beside what is `fixed`.
+/// Returns the percentage of `listeners` that fits in `limit` beside `fixed`, 100 at most.
 fn share(limit: usize, fixed: usize, listeners: usize) -> usize {
     (limit.saturating_sub(fixed) * 100 / listeners.max(1)).min(100)
 }

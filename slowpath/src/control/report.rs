@@ -1,7 +1,7 @@
-//! What the live system says about itself: the documents of the control socket.
+//! Documents of the control socket: status, services, flows, drops and traces.
 //!
-//! slowpath writes them as JSON, `weir` reads them and draws tables. Times are seconds unless the
-//! name says otherwise; counters count since the region was made.
+//! slowpath serializes them as JSON; `weir` parses them and prints tables. Times are in seconds
+//! unless the name states another unit. Counters count since the region was created.
 
 mod parts;
 mod store;
@@ -12,127 +12,127 @@ pub use parts::health;
 pub(crate) use parts::listeners;
 pub use store::StoreStatus;
 
-/// `GET /status`.
+/// Response of `GET /status`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// The appliance's name.
+    /// Name of the appliance.
     pub name: String,
-    /// slowpath's version.
+    /// Version of slowpath.
     pub version: String,
-    /// How long this slowpath runs.
+    /// Uptime of this slowpath process in seconds.
     pub uptime_s: u64,
-    /// Path of the region file.
+    /// Path of the region's file.
     pub region: String,
-    /// What tells seeds (`tables.seed`) apart: appliances with the same one choose alike.
+    /// Fingerprint of `tables.seed`. Appliances with the same seed select the same backends.
     #[serde(default)]
     pub seed_fingerprint: String,
-    /// True when a probe is told that traffic may come.
+    /// Whether health probes are answered positively.
     pub able: bool,
-    /// Why not able; empty when able.
+    /// Reasons for not being able; empty if able.
     pub reasons: Vec<String>,
-    /// Able, and the cloud says healthy, where there is one.
+    /// Whether the appliance is able and, if a cloud is configured, the cloud reports it healthy.
     #[serde(default)]
     pub ready: bool,
-    /// Its place at the cloud in a line; empty without a cloud.
+    /// Registration at AWS or Azure in one line; empty without a cloud.
     #[serde(default)]
     pub cloud: String,
-    /// Sessions with routers in a line, and what is wrong with their policies; empty without.
+    /// BGP sessions and policy errors in one line; empty without BGP.
     #[serde(default)]
     pub bgp: String,
-    /// Addresses that should be listened on and are not.
+    /// Configured addresses that can't be listened on.
     #[serde(default)]
     pub listeners: Vec<FailingListener>,
-    /// Generation last committed.
+    /// Generation committed last.
     pub generation: u32,
     /// Generation that every polling lcore serves.
     pub acknowledged: u32,
-    /// The watched configuration file; its path is empty when there is none.
+    /// The watched configuration file; its path is empty if there is none.
     pub config_file: FileStatus,
     /// The watched services file.
     pub services_file: FileStatus,
-    /// Where objects are kept over restarts.
+    /// The persistent store of objects.
     #[serde(default)]
     pub store: StoreStatus,
-    /// Sources whose complete list is held, because it would remove too much.
+    /// Sources whose complete list is held because it would remove too much.
     #[serde(default)]
     pub held: Vec<HeldSource>,
-    /// Poll loops, those that exist.
+    /// Poll loops that exist.
     pub lcores: Vec<Lcore>,
     /// Next hops in use.
     pub next_hops: NextHopStatus,
     /// Flow paths in use.
     pub flows: Use,
-    /// How far frontends have come.
+    /// Frontends by progress.
     #[serde(default)]
     pub frontends: Frontends,
-    /// How many services the tables hold.
+    /// Number of services in the tables.
     pub services: usize,
-    /// How many backends the tables hold.
+    /// Number of backends in the tables.
     pub backends: usize,
 }
 
 /// A source whose complete list is held.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HeldSource {
-    /// Its name.
+    /// Name of the source.
     pub source: String,
-    /// Why, and what to do.
+    /// Why the list is held, and what to do.
     pub message: String,
 }
 
-/// An address that should be listened on and is not. It is tried again all the time.
+/// A configured address that can't be listened on. Listening is retried until it succeeds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FailingListener {
-    /// Its setting.
+    /// Configuration key of the listener.
     pub key: String,
     /// The address.
     pub address: String,
-    /// Why it is not listened on, and what to do.
+    /// Cause, and what to do.
     pub error: String,
-    /// For how many seconds.
+    /// Duration of the failure in seconds.
     pub failing_for_s: u64,
 }
 
-/// How far frontends have come on their way to the plane.
+/// Number of frontends by their progress to the plane.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Frontends {
-    /// Every lcore serves them as they shall be.
+    /// Every lcore serves the desired state.
     pub done: usize,
-    /// On their way.
+    /// Being applied.
     pub pending: usize,
-    /// Refused by the plane, and tried again.
+    /// Rejected by the plane; retried.
     pub errors: usize,
-    /// One of the errors, with its frontend; empty without.
+    /// One of the errors, with its frontend; empty if there is none.
     pub error: String,
-    /// Sources that have not said yet all that they know.
+    /// Sources that have not yet sent a complete list.
     pub waited_for: Vec<String>,
 }
 
-/// What became of a watched file.
+/// Status of a watched file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FileStatus {
-    /// Where it is.
+    /// Path of the file.
     pub path: String,
-    /// When its content was last taken, seconds ago; none before the first time.
+    /// Seconds since the content was last applied; `None` before the first time.
     pub applied_s_ago: Option<u64>,
-    /// Why the file as it is now was refused whole; none when it is in force.
+    /// Why the current content was rejected as a whole; `None` if it is in force.
     pub refused: Option<String>,
 }
 
 /// One poll loop.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Lcore {
-    /// Its number in the region.
+    /// Number in the region.
     pub id: u32,
-    /// Its tick moved within the last look.
+    /// Whether its tick advanced within the last 700 ms.
     pub polling: bool,
-    /// Generation it serves.
+    /// Generation that it serves.
     pub acknowledged: u32,
-    /// It is longer behind the committed generation than it may be.
+    /// Whether it has been behind the committed generation for too long (1 s).
     pub late: bool,
     /// Link state by arm.
     pub links: Vec<Link>,
-    /// Share of its time with packets to work on, 0 to 1, over the last look.
+    /// Share of poll iterations that found packets over the last second, 0 to 1.
     pub busy: f64,
 }
 
@@ -141,27 +141,27 @@ pub struct Lcore {
 pub struct Link {
     /// `ingress` or `egress`.
     pub arm: String,
-    /// Whether it is up.
+    /// Whether the link is up.
     pub up: bool,
 }
 
 /// Next hops that backends need.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NextHopStatus {
-    /// How many are needed.
+    /// Number of next hops needed.
     pub wanted: usize,
-    /// How many of these have a MAC.
+    /// Number of these with a known MAC address.
     pub known: usize,
-    /// Why they can't be learned at the moment.
+    /// Why next hops can't be resolved at the moment.
     pub trouble: Option<String>,
 }
 
-/// So many of so many.
+/// Used and total capacity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Use {
-    /// In use.
+    /// Entries in use.
     pub used: u64,
-    /// The most there can be.
+    /// Capacity.
     pub max: u64,
 }
 
@@ -170,7 +170,7 @@ pub struct Use {
 pub struct ServiceReport {
     /// Id in the tables.
     pub id: u32,
-    /// Its name.
+    /// Name of the service.
     pub name: String,
     /// `nat`, `tunnel` or `dsr`.
     pub mode: String,
@@ -178,22 +178,22 @@ pub struct ServiceReport {
     pub tunnel: String,
     /// `address:port/protocol`, with the prefix length of a network, `*` for any.
     pub frontends: Vec<String>,
-    /// Slots of its table; 0 when at most one backend serves.
+    /// Number of slots of its Maglev table; 0 if at most one backend serves.
     pub table_size: u32,
     /// Packets passed, both directions.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub bytes: u64,
     /// Flows begun.
     pub new_flows: u64,
     /// Flows alive now.
     pub flows: u64,
-    /// Packets dropped after the service was found.
+    /// Packets dropped after the service was selected.
     pub drops: u64,
-    /// What it counts is counted, in whole or in part, with that of other services in `(others)`.
+    /// Whether some of its counts are included in the service `(others)` instead.
     #[serde(default)]
     pub in_others: bool,
-    /// Its backends.
+    /// Backends of the service.
     pub backends: Vec<BackendReport>,
 }
 
@@ -202,41 +202,42 @@ pub struct ServiceReport {
 pub struct BackendReport {
     /// Id in the tables.
     pub id: u32,
-    /// Its address.
+    /// Address.
     pub address: String,
-    /// Its port, 0 keeps the frontend's.
+    /// Port; 0 keeps that of the frontend.
     pub port: u16,
     /// `active`, `terminating`, `quarantined` or `maintenance`.
     pub state: String,
-    /// The weight asked for.
+    /// Configured weight.
     pub weight: u32,
     /// Share of the service's slots, 0 to 1.
     pub share: f64,
-    /// Packets passed, both directions, whichever service sent them.
+    /// Packets passed, both directions, for all services of the backend.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub bytes: u64,
-    /// Flows begun with it.
+    /// Flows begun.
     pub new_flows: u64,
     /// Flows alive now.
     pub flows: u64,
-    /// Other services have it as well; packets, bytes and flows are those of all of them.
+    /// Whether other services use the backend too. Packets, bytes and flows are then the sum of all
+    /// of them.
     pub shared: bool,
-    /// What it counts is counted with that of other backends in `(others)`.
+    /// Whether its counts are included in the backend `(others)` instead.
     #[serde(default)]
     pub in_others: bool,
-    /// Its next hop's MAC, or none while unknown.
+    /// MAC address of its next hop; `None` while unknown.
     pub mac: Option<String>,
 }
 
-/// `GET /flows`.
+/// Response of `GET /flows`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FlowPage {
-    /// The flows of this page.
+    /// Flows of this page.
     pub flows: Vec<FlowReport>,
-    /// Where the next page starts (`from=`), or none when this is the last.
+    /// Value of `from` for the next page; `None` on the last page.
     pub next: Option<u32>,
-    /// Flow paths in use, of all pages and whatever the filter.
+    /// Flow paths in use, independent of page and filter.
     pub total: Use,
 }
 
@@ -249,23 +250,23 @@ pub struct FlowReport {
     pub kind: String,
     /// `tcp`, `udp`, `icmp`, `icmpv6` or the number.
     pub protocol: String,
-    /// Who began it, `address:port`.
+    /// `address:port` of the end that began the flow.
     pub client: String,
-    /// What it was addressed to, `address:port`.
+    /// `address:port` that the client sent to.
     pub frontend: String,
-    /// Service name, empty for `return`.
+    /// Name of the service; empty for `return`.
     pub service: String,
-    /// Backend `address:port`, empty for `return`.
+    /// `address:port` of the backend; empty for `return`.
     pub backend: String,
-    /// Our own address and port towards the backend (NAT), or empty.
+    /// Local address and port towards the backend (NAT); empty without NAT.
     pub source: String,
-    /// Name or number of the gateway tunnel it came by, or empty.
+    /// Name or number of the gateway tunnel that the flow came through, or empty.
     pub gateway: String,
-    /// Gateway node, or empty.
+    /// Address of the gateway node, or empty.
     pub node: String,
     /// TCP state, or empty.
     pub state: String,
-    /// Seconds since its last packet.
+    /// Seconds since the last packet.
     pub idle_s: u32,
 }
 
@@ -274,32 +275,32 @@ pub struct FlowReport {
 pub struct DropReport {
     /// `ingress` or `egress`.
     pub arm: String,
-    /// The reason's name.
+    /// Name of the reason.
     pub reason: String,
-    /// Packets dropped for it.
+    /// Packets dropped.
     pub packets: u64,
-    /// What it means and what to do.
+    /// Meaning of the reason, and what to do.
     pub help: String,
 }
 
-/// One line of `GET /trace`: what a stage did with a packet of the followed flow.
+/// One line of `GET /trace`: the result of a stage for a traced packet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TraceLine {
-    /// The lcore that worked on it.
+    /// The lcore that processed the packet.
     pub lcore: u32,
     /// Number of the packet within this trace.
     pub packet: u32,
-    /// The stage's name, in the order of the pipeline.
+    /// Name of the stage, in pipeline order.
     pub stage: String,
-    /// What it found or did.
+    /// Result of the stage.
     pub said: String,
-    /// The packet's last stage.
+    /// Whether this is the packet's last stage.
     pub last: bool,
 }
 
-/// An answer that is no document: what was wrong and what to do.
+/// Error response: what was wrong and what to do.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
-    /// One sentence.
+    /// The message, one sentence.
     pub error: String,
 }

@@ -1,4 +1,4 @@
-//! One trace at a time: the lcores are asked to report some packets, and their events become lines.
+//! Packet traces, one at a time: the lcores report some packets, and the events become lines.
 
 mod request;
 
@@ -23,14 +23,14 @@ struct Running {
     through: HashSet<(u32, u32)>,
 }
 
-/// The trace that runs, if one does.
+/// The running trace, if any.
 #[derive(Default)]
 pub struct Tracer {
     running: Option<Running>,
 }
 
 impl Tracer {
-    /// Begins; the command is for all lcores.
+    /// Starts a trace. Returns the command for all lcores.
     pub fn begin(&mut self, request: TraceRequest, now: Instant) -> Command {
         self.running = Some(Running {
             lines: request.lines,
@@ -41,7 +41,7 @@ impl Tracer {
         Command::Trace(request.filter)
     }
 
-    /// An lcore reports a stage of a packet.
+    /// Handles an event: an lcore reports a stage of a packet.
     pub fn stage(
         &mut self,
         lcore: u32,
@@ -52,7 +52,8 @@ impl Tracer {
     ) {
         let Some(running) = &mut self.running else { return };
         let seen = Seen::read(words);
-        // Packets beyond those asked for: another lcore counts for itself.
+        // Each lcore counts to the limit on its own, so more packets may be reported than
+        // requested.
         let this = (lcore, packet);
         if running.through.len() >= running.wanted || running.through.contains(&this) {
             return;
@@ -64,15 +65,15 @@ impl Tracer {
             || seen.decision() == Some(Decision::Drop);
         let said = said(&seen, stage.unwrap_or(Stage::LAST), known);
         let line = TraceLine { lcore, packet, stage: name, said, last };
-        // A reader that is too slow loses lines, the loop does not wait.
+        // Lines are dropped if the client reads too slowly; the control loop must not wait.
         let _ = running.lines.try_send(line);
         if last {
             running.through.insert(this);
         }
     }
 
-    /// Ends the trace when it is through, over time, or nobody listens any more. The command, for
-    /// all lcores, ends it there.
+    /// Ends the trace if it is complete, timed out, or its client has disconnected. Returns the
+    /// command that ends it on all lcores.
     pub fn ended(&mut self, now: Instant) -> Option<Command> {
         let running = self.running.as_ref()?;
         let over = now >= running.until
@@ -86,7 +87,7 @@ impl Tracer {
     }
 }
 
-/// What is new of a packet after `stage`, for people.
+/// Describes what `stage` added to the packet's state.
 fn said(seen: &Seen, stage: Stage, known: &[KnownService]) -> String {
     if seen.decision() == Some(Decision::Drop) {
         return seen.reason().map_or_else(

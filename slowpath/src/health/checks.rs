@@ -1,4 +1,4 @@
-//! The health checker: its requests, and how it is started.
+//! Access to the health checker: its rows and counters.
 
 mod start;
 
@@ -11,7 +11,7 @@ use health::counters::Counters;
 use health::report::Row;
 use tokio::sync::{mpsc, oneshot};
 
-/// How the checker is asked, once it runs.
+/// Channel to the health checker, once it runs.
 #[derive(Default)]
 pub struct Checks {
     questions: OnceLock<mpsc::Sender<Question>>,
@@ -19,12 +19,12 @@ pub struct Checks {
 }
 
 impl Checks {
-    /// What it counted.
+    /// Returns the counters of the checker.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// What it knows of each backend that it probes; nothing before it runs.
+    /// Returns a row for each probed backend; empty before the checker runs.
     pub async fn rows(&self) -> Vec<Row> {
         let Some(questions) = self.questions.get() else { return Vec::new() };
         let (question, answer) = oneshot::channel();

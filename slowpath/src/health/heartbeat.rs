@@ -1,23 +1,24 @@
-//! The control loop's heartbeat, and who judges it.
+//! The control loop's heartbeat, and its evaluation by other threads.
 //!
-//! What the loop has published is true only while it goes on. So nobody asks the loop whether it
-//! stands still: whoever answers a probe compares the last beat with the clock, and a thread of its
-//! own does so ten times a second for those that wait for news (TCP probes, routers, the cloud).
+//! What the loop has published is valid only while the loop runs, and a stalled loop can't report
+//! itself. So each reader that answers a probe compares the last beat with the clock, and a
+//! separate thread does so ten times a second for consumers of change notifications (TCP probes,
+//! BGP, the cloud).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// When the control loop went around last.
+/// Time of the control loop's last iteration.
 pub struct Heartbeat {
     began: Instant,
     /// Milliseconds from `began` to the last beat.
     last: AtomicU64,
-    /// The oldest beat, milliseconds, that counts (`health.stall_timeout_ms`).
+    /// Maximum age of a beat in milliseconds (`health.stall_timeout_ms`).
     timeout_ms: AtomicU64,
 }
 
 impl Heartbeat {
-    /// The first beat is at `now`.
+    /// Creates a heartbeat whose first beat is at `now`.
     pub fn new(timeout: Duration, now: Instant) -> Heartbeat {
         let heartbeat =
             Heartbeat { began: now, last: AtomicU64::new(0), timeout_ms: AtomicU64::new(0) };
@@ -25,19 +26,19 @@ impl Heartbeat {
         heartbeat
     }
 
-    /// An older beat than this does not count.
+    /// Sets the maximum age of a beat.
     pub fn set_timeout(&self, timeout: Duration) {
         self.timeout_ms.store(millis(timeout), Ordering::Relaxed);
     }
 
-    /// The loop goes around.
+    /// Records an iteration of the loop.
     pub fn beat(&self, now: Instant) {
         let since = millis(now.saturating_duration_since(self.began));
         self.last.store(since, Ordering::Relaxed);
     }
 
-    /// Why the appliance is not able at `now`, if the loop stands still. The text is the same for
-    /// as long as it does.
+    /// Returns the reason for not being able if the loop has stalled at `now`. The text does not
+    /// change while the stall lasts.
     pub fn stalled(&self, now: Instant) -> Option<String> {
         let last = self.began + Duration::from_millis(self.last.load(Ordering::Relaxed));
         let timeout = self.timeout_ms.load(Ordering::Relaxed);
@@ -69,7 +70,7 @@ mod tests {
         assert_eq!(heart.stalled(at(25_000)), None);
         let told = heart.stalled(at(25_001));
         assert!(told.is_some() && told == heart.stalled(at(99_000)), "one text, not one a second");
-        // A clock that is asked by several threads may be a little older than the beat.
+        // The time read by another thread may be slightly older than the beat.
         assert_eq!(heart.stalled(at(19_999)), None);
         heart.beat(at(99_001));
         assert_eq!(heart.stalled(at(99_002)), None, "it goes on");

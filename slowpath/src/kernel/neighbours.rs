@@ -1,11 +1,12 @@
-//! Next hops from the kernel's routes and neighbours: which MAC reaches each backend, kept alive.
+//! Next hops from the kernel's routes and neighbors: resolves and refreshes the MAC of each
+//! backend.
 //!
 //! The exception interfaces (one TAP per arm) carry the appliance's addresses and routes, so the
-//! kernel does ARP and neighbour discovery there, and we copy its answer. The kernel only verifies
-//! neighbours that it sends to itself; since the fastpath sends past it, we ask it to verify those
-//! that backends need (`NTF_USE`), before the fastpath could miss them.
+//! kernel performs ARP and neighbor discovery there, and its results are copied. The kernel
+//! verifies only the neighbors that it sends to itself. Since the fastpath bypasses it, slowpath
+//! makes it verify those that backends need (`NTF_USE`) before their entries expire.
 //!
-//! No clock and no socket in here: time and the [`Kernel`] are arguments.
+//! The module has no clock and no socket: time and the [`Kernel`] are arguments.
 
 pub mod kernel;
 
@@ -15,30 +16,30 @@ use std::time::{Duration, Instant};
 
 use kernel::{Kernel, Link, Neighbour, News, Route};
 
-/// How often a neighbour without a MAC is asked for; the kernel itself asks three times a second.
+/// Interval of probes for a neighbor without a MAC. The kernel itself probes three times a second.
 const ASK_UNKNOWN: Duration = Duration::from_secs(1);
-/// How often one that the kernel no longer trusts is verified; it turns stale after 15 to 45 s.
+/// Interval of probes for a stale neighbor. An entry turns stale after 15 to 45 s.
 const ASK_STALE: Duration = Duration::from_secs(5);
-/// How long the last MAC of a neighbour that stopped answering is still used. While the fastpath
-/// restarts, nobody answers on the TAP, and forgetting would then lose packets for nothing.
+/// How long the last MAC of a neighbor that stopped responding remains in use. While the fastpath
+/// restarts, nothing responds on the TAP, and dropping the MAC would lose packets needlessly.
 const HOLD: Duration = Duration::from_secs(60);
-/// Routes and neighbours are read again this often even if the kernel reported nothing.
+/// Interval of full reads of routes and neighbors in the absence of notifications.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
-/// At most this often when it reports a lot.
+/// Minimum interval between full reads.
 const LOOK_AT_MOST: Duration = Duration::from_millis(200);
 
-/// A next hop's whole answer, to be written into its record.
+/// The resolution of a next hop, to be written into its record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Resolved {
-    /// Arm by which it is reached: 0 ingress, 1 egress.
+    /// Arm of the next hop: 0 ingress, 1 egress.
     pub arm: u8,
-    /// The destination, a backend's address.
+    /// Destination: the address of a backend.
     pub to: IpAddr,
-    /// Destination MAC, or none while unknown.
+    /// Destination MAC; `None` while unknown.
     pub mac: Option<[u8; 6]>,
-    /// Our MAC on that arm.
+    /// MAC of the appliance on that arm.
     pub src_mac: [u8; 6],
-    /// Largest IP packet on this way in bytes.
+    /// Maximum size of an IP packet on this route in bytes.
     pub mtu: u16,
 }
 
@@ -73,7 +74,7 @@ pub struct NextHops {
 }
 
 impl NextHops {
-    /// For arms with these TAP names and port MTUs, ingress first.
+    /// Creates the state for arms with these TAP names and port MTUs, ingress first.
     pub fn new(arms: &[(String, u16)], now: Instant) -> NextHops {
         let arm = |(name, mtu): &(String, u16)| Arm { name: name.clone(), mtu: *mtu, link: None };
         NextHops {
@@ -86,7 +87,7 @@ impl NextHops {
         }
     }
 
-    /// From now on exactly these (arm, destination) pairs are in use.
+    /// Replaces the set of (arm, destination) pairs in use.
     pub fn want(&mut self, wanted: impl IntoIterator<Item = (u8, IpAddr)>, now: Instant) {
         let mut before = std::mem::take(&mut self.ways);
         for key in wanted {
@@ -98,14 +99,15 @@ impl NextHops {
         }
     }
 
-    /// The record of this destination is another one: what is known of it is told again.
+    /// Reports the resolution of a destination again at the next step, because its record was
+    /// replaced.
     pub fn tell_again(&mut self, arm: u8, to: IpAddr) {
         if let Some(way) = self.ways.get_mut(&(arm, to)) {
             way.told = None;
         }
     }
 
-    /// A packet found no MAC for this destination: ask at the next step.
+    /// Handles a packet without a MAC for its destination: probes at the next step.
     pub fn ask(&mut self, arm: u8, to: IpAddr, now: Instant) {
         match self.ways.get(&(arm, to)).map(|way| way.route) {
             Some(Some(route)) => {
@@ -118,31 +120,32 @@ impl NextHops {
         }
     }
 
-    /// A next hop that an earlier slowpath knew: in use, and its MAC good for a while, until the
-    /// kernel has said what it knows.
+    /// Adds a next hop resolved by an earlier slowpath. Its MAC remains in use for 60 s unless
+    /// the kernel reports one.
     pub fn remember(&mut self, arm: u8, to: IpAddr, mac: Option<[u8; 6]>, now: Instant) {
         let remembered = mac.map(|mac| (mac, now + HOLD));
         self.ways.insert((arm, to), Way { route: None, remembered, told: None });
     }
 
-    /// Why next hops can't be learned at the moment, for `weir status`.
+    /// Returns why next hops can't be resolved at the moment, for `weir status`.
     pub fn trouble(&self) -> Option<&str> {
         self.trouble.as_deref()
     }
 
-    /// How many destinations are in use, and how many of them have a MAC.
+    /// Returns the number of destinations in use, and the number of those with a MAC.
     pub fn known(&self) -> (usize, usize) {
         let known = |way: &&Way| way.told.is_some_and(|told| told.mac.is_some());
         (self.ways.len(), self.ways.values().filter(known).count())
     }
 
-    /// What was last said of a destination in use, once its MAC is known.
+    /// Returns the last reported resolution of a destination if it has a MAC.
     pub fn resolved(&self, arm: u8, to: IpAddr) -> Option<Resolved> {
         let told = self.ways.get(&(arm, to)).and_then(|way| way.told);
         told.filter(|told| told.mac.is_some())
     }
 
-    /// Hears the news, asks what must be asked, and returns the next hops that changed.
+    /// Processes notifications, sends the probes that are due, and returns the next hops that
+    /// changed.
     pub fn step(&mut self, kernel: &mut dyn Kernel, now: Instant) -> Vec<Resolved> {
         for news in kernel.news() {
             match news {
@@ -177,7 +180,8 @@ impl NextHops {
                 way.route = kernel.route(link.index, *to).map_err(|e| said("a route", e))?;
             }
             self.keep_routers(arm, now);
-            // An entry that the kernel dropped sends no more news: trust only what it still lists.
+            // The kernel sends no notification for an entry that it dropped: trust only listed
+            // entries.
             for (_, router) in self.routers.iter_mut().filter(|((of, _), _)| *of == arm) {
                 router.fresh = false;
             }
@@ -188,7 +192,7 @@ impl NextHops {
         Ok(())
     }
 
-    /// Makes the set of routers of an arm what its ways need.
+    /// Updates the set of routers of an arm to those that its routes use.
     fn keep_routers(&mut self, arm: u8, now: Instant) {
         let via = |((of, _), way): (&(u8, IpAddr), &Way)| (*of == arm).then_some(way.route?.via);
         let needed: Vec<IpAddr> = self.ways.iter().filter_map(via).collect();

@@ -1,8 +1,8 @@
-//! What to do where the kernel refuses for want of rights.
+//! Hint for operations that fail for lack of privileges.
 
 use std::io;
 
-/// What to type where the kernel refused for want of rights.
+/// Returns what to do if the error is a lack of privileges; empty for other errors.
 pub(crate) fn root_hint(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::PermissionDenied => "; run slowpath as root",

@@ -1,9 +1,9 @@
-//! The sources of probes through tunnels: addresses that this machine gets for them, on `lo`.
+//! Source addresses of probes through tunnels, added to `lo`.
 //!
-//! A socket sends only from what the machine has. The addresses that are there are all the memory:
-//! they are compared with what is wanted, so that a restarted slowpath finds its own by their mark,
-//! and one that somebody took off comes back. One that is there without the mark, on whatever
-//! interface, is somebody else's: good enough, and left alone.
+//! A socket can send only from an address of the machine. No state is kept beside the kernel's
+//! addresses: they are compared with the desired set, so that a restarted slowpath finds its own by
+//! their mark, and one that was removed by hand is restored. An address that exists without the
+//! mark, on any interface, is used as it is and never removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -19,49 +19,49 @@ use netlink::rtnetlink::packet_route::address::{
 use netlink::{NEW, Netlink, address, unless};
 use state::tables::Tables;
 
-/// Whose the addresses are: their `proto`, as `ip address` shows it. The kernel's own numbers are
-/// below 4; the routing rules that we keep have this one as well.
+/// Mark of the addresses: their `proto`, as `ip address` shows it. The kernel's own values are
+/// below 4. The routing rules that slowpath sets have the same value.
 const MARK: u8 = 61;
-/// The kernel's number for `lo`, in every namespace.
+/// Index of `lo`, in every network namespace.
 const LO: u32 = 1;
-/// How often addresses are looked at although no backend changed.
+/// Interval at which addresses are compared although no backend changed.
 const AGAIN: Duration = Duration::from_secs(10);
-/// How long one stays that no backend wants: probes may be under way.
+/// How long an address that no backend needs is kept: probes may be in progress.
 const STAYS: Duration = Duration::from_secs(60);
-/// How many are added at once, so that many of them don't hold up the loop.
+/// Maximum number of addresses added at once, to bound the time in the control loop.
 const AT_ONCE: usize = 256;
 
-/// An address of the machine's.
+/// An address of the machine.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Address {
-    /// What it is.
+    /// The address.
     pub addr: IpAddr,
-    /// On `lo`, and with our mark.
+    /// Whether it is on `lo` and has the mark.
     pub ours: bool,
 }
 
-/// The kernel's addresses; the tests have some of their own.
+/// The kernel operations that addresses need. Tests implement it too.
 pub trait Addresses {
-    /// Those of all interfaces.
+    /// Returns the addresses of all interfaces.
     fn addresses(&mut self) -> io::Result<Vec<Address>>;
-    /// Adds one of ours, or takes it off.
+    /// Adds or removes an address with the mark.
     fn set(&mut self, addr: IpAddr, there: bool) -> io::Result<()>;
 }
 
-/// The addresses for probes, as backends want them.
+/// The source addresses that probes of backends need.
 pub struct ProbeAddresses {
     kernel: Box<dyn Addresses + Send>,
-    /// The arms' own, which others set.
+    /// Addresses of the arms, which are set elsewhere.
     arms: BTreeSet<IpAddr>,
-    /// When addresses were looked at, and for which tables.
+    /// When addresses were last compared, and for which revision of the tables.
     looked: Option<(Instant, u64)>,
-    /// Addresses that no backend wants, and since when.
+    /// Marked addresses that no backend needs, and since when.
     unwanted: BTreeMap<IpAddr, Instant>,
     failed: bool,
 }
 
 impl ProbeAddresses {
-    /// Begins over the machine's kernel.
+    /// Uses the machine's kernel.
     pub fn new(config: &Config) -> ProbeAddresses {
         ProbeAddresses::over(config, Box::new(Netlink::default()))
     }
@@ -72,14 +72,14 @@ impl ProbeAddresses {
         ProbeAddresses { kernel, arms, looked: None, unwanted: BTreeMap::new(), failed: false }
     }
 
-    /// Looks at the addresses where it is time to. What the kernel refuses is tried again.
+    /// Compares the addresses if it is time to, and adds or removes some. Errors are retried.
     pub fn step(&mut self, tables: &Tables, now: Instant) {
         let (asked, revision) = (self.looked, tables.revision());
         if asked.is_some_and(|(at, of)| of == revision && now < at + AGAIN) {
             return;
         }
         let settled = self.settle(tables, now);
-        // What was left for the next time is not left for long.
+        // If some are still missing, continue at the next step.
         self.looked = (settled != Ok(false)).then_some((now, revision));
         match &settled {
             Err(why) if !self.failed => tracing::error!(
@@ -92,7 +92,7 @@ impl ProbeAddresses {
         self.failed = settled.is_err();
     }
 
-    /// Whether that was all there is to do.
+    /// Returns whether all missing addresses were added.
     fn settle(&mut self, tables: &Tables, now: Instant) -> Result<bool, String> {
         let wanted = self.wanted(tables);
         let there = self.kernel.addresses().map_err(|e| format!("its addresses: {e}"))?;
@@ -100,7 +100,7 @@ impl ProbeAddresses {
         let ours = there.iter().filter(|address| address.ours).map(|address| address.addr);
         let ours: BTreeSet<IpAddr> = ours.collect();
         let missing: Vec<IpAddr> = wanted.difference(&any).copied().collect();
-        // One that is refused stands in nobody's way.
+        // An address that can't be added doesn't prevent the others.
         let mut refused = None;
         for addr in missing.iter().take(AT_ONCE) {
             if let Err(e) = self.kernel.set(*addr, true) {
@@ -142,8 +142,8 @@ impl Addresses for Netlink {
     }
 }
 
-/// The message for one of ours. Its scope (IPv4), and that its preferred time is over (IPv6), keep
-/// the kernel from choosing it for sockets that name no source.
+/// Builds the message for a marked address. Its scope (IPv4) and its expired preferred lifetime
+/// (IPv6) keep the kernel from selecting it for sockets that are not bound to an address.
 fn message(addr: IpAddr) -> AddressMessage {
     let mut message = address(LO, addr, if addr.is_ipv4() { 32 } else { 128 });
     message.header.scope = AddressScope::Host;
@@ -156,7 +156,7 @@ fn message(addr: IpAddr) -> AddressMessage {
 
 fn read(message: &AddressMessage) -> Option<Address> {
     use AddressAttribute as A;
-    // Of an interface with a peer, `Address` is the peer's.
+    // On a point-to-point interface, `Address` is that of the peer.
     let local = message.attributes.iter().find_map(|a| match a {
         A::Local(addr) => Some(*addr),
         _ => None,

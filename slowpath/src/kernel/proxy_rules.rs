@@ -1,13 +1,13 @@
-//! With XDP: what a proxy on this machine answers is led into the programs, by rules of the
-//! kernel's routing.
+//! Routing rules that lead the responses of local proxies into the XDP programs (`plane = "xdp"`).
 //!
-//! The kernel would send it by the NIC, past the programs. One rule for each address of an arm,
-//! each protocol and each proxy's port has it routed by the arm's table ([`ROUTES`]), which leads
-//! into them. The rules that are there are all the memory: they are compared with what is wanted,
-//! so that a restarted slowpath finds them, and one that somebody took off comes back.
+//! Without them the kernel would send the responses through the NIC and bypass the programs. One
+//! rule for each address of an arm, each protocol and each proxy port selects the arm's table
+//! ([`ROUTES`]), which leads into the programs. No state is kept beside the kernel's rules: they
+//! are compared with the desired set, so that a restarted slowpath finds its own, and one that was
+//! removed by hand is restored.
 //!
-//! A rule knows addresses and ports: what the kernel itself says about such packets by ICMP goes by
-//! the NIC, and so does what a UDP proxy sends without naming its own address.
+//! A rule matches addresses and ports. ICMP errors that the kernel sends about such packets leave
+//! through the NIC, and so do packets of a UDP proxy that does not bind to a local address.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -23,50 +23,50 @@ use netlink::rtnetlink::packet_route::{AddressFamily, IpProtocol, RouteNetlinkMe
 use netlink::{NEW, Netlink, unless};
 use state::tables::Tables;
 
-/// Their place among rules: before those of the system (32,766 is its main table's).
+/// Priority of the rules: before those of the system (32,766 is that of the main table).
 const PRIORITY: u32 = 6082;
-/// How often rules are looked at although no service changed.
+/// Interval at which rules are compared although no service changed.
 const AGAIN: Duration = Duration::from_secs(10);
-/// How long a rule stays that no service wants: flows that the proxy has stay with it.
+/// How long a rule that no service needs is kept, for the proxy's established flows.
 const STAYS: Duration = Duration::from_secs(60 * 60);
-/// Protocols that go to proxies: TCP and UDP.
+/// Protocols that are redirected to proxies: TCP and UDP.
 const PROTOCOLS: [u8; 2] = [6, 17];
 
-/// Which packets of the kernel's are routed by which table.
+/// A routing rule: locally sent packets with this source are routed by this table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Rule {
-    /// Their source.
+    /// Source address.
     pub from: IpAddr,
-    /// The IP protocol's number.
+    /// IP protocol number.
     pub protocol: u8,
-    /// Their source port.
+    /// Source port.
     pub port: u16,
-    /// The table, one of [`ROUTES`].
+    /// Routing table, one of [`ROUTES`].
     pub table: u32,
 }
 
-/// The kernel's rules, as far as they are ours; the tests have some of their own.
+/// The kernel operations that rules need. Tests implement it too.
 pub trait Rules {
-    /// Those that are there.
+    /// Returns slowpath's rules.
     fn rules(&mut self) -> io::Result<Vec<Rule>>;
-    /// Adds one, or takes it off.
+    /// Adds or removes a rule.
     fn set(&mut self, rule: &Rule, there: bool) -> io::Result<()>;
 }
 
-/// The rules for proxies, as services want them.
+/// The routing rules that proxies need.
 pub struct ProxyRules {
     kernel: Box<dyn Rules + Send>,
-    /// Each arm's interface, table and addresses.
+    /// Interface, table and addresses of each arm.
     arms: Vec<(String, u32, Vec<IpAddr>)>,
-    /// When rules were looked at, and for which tables.
+    /// When rules were last compared, and for which revision of the tables.
     looked: Option<(Instant, u64)>,
-    /// Rules that no service wants, and since when.
+    /// Rules that no service needs, and since when.
     unwanted: BTreeMap<Rule, Instant>,
     failed: bool,
 }
 
 impl ProxyRules {
-    /// None where the plane needs none.
+    /// Returns `None` unless the plane is XDP.
     pub fn new(config: &Config) -> Option<ProxyRules> {
         let kernel = || Box::new(Netlink::default());
         (config.plane == Plane::Xdp).then(|| ProxyRules::over(config, kernel()))
@@ -81,7 +81,7 @@ impl ProxyRules {
         ProxyRules { kernel, arms, looked: None, unwanted: BTreeMap::new(), failed: false }
     }
 
-    /// Looks at the rules where it is time to. What the kernel refuses is tried again.
+    /// Compares the rules if it is time to, and adds or removes some. Errors are retried.
     pub fn step(&mut self, tables: &Tables, now: Instant) {
         let (asked, revision) = (self.looked, tables.revision());
         if asked.is_some_and(|(at, of)| of == revision && now < at + AGAIN) {
@@ -147,8 +147,9 @@ impl ProxyRules {
     }
 }
 
-/// Whether the kernel takes an IPv4 packet from an interface only where its answer would leave by
-/// the same. A proxy's answers never do.
+/// Returns whether strict reverse path filtering (`rp_filter` = 1) is on for an interface: the
+/// kernel then accepts an IPv4 packet only if its response would leave by the same interface, which
+/// a proxy's responses never do.
 fn is_strict(interface: &str) -> bool {
     let setting = |of: &str| {
         let path = format!("/proc/sys/net/ipv4/conf/{of}/rp_filter");
@@ -191,7 +192,7 @@ fn message(rule: &Rule) -> RuleMessage {
     message
 }
 
-/// A rule, if it is one of ours.
+/// Parses a rule; `None` unless it is one of slowpath's.
 fn read(message: &RuleMessage) -> Option<Rule> {
     use RuleAttribute as A;
     let find = |of: &dyn Fn(&A) -> Option<u32>| message.attributes.iter().find_map(of);
@@ -231,7 +232,7 @@ mod tests {
                         [egress]\ndevice = \"eg0\"\naddress = [\"10.0.2.10/24\"]\n\
                         [fastpath]\nlcores = [1]\n";
 
-    /// Rules as a kernel keeps them.
+    /// Rules of an emulated kernel.
     #[derive(Clone, Default)]
     struct Kept(Arc<Mutex<(BTreeSet<Rule>, bool)>>);
 
@@ -294,11 +295,12 @@ mod tests {
             ]
         });
         assert_eq!(kept.0.lock().0, all.concat().into_iter().collect());
-        // Another port at once; the one before stays for the flows that the proxy has.
+        // Another port is added immediately; the earlier one stays for the proxy's established
+        // flows.
         say(&writer, Some(9001));
         rules.step(&writer.tables(), now);
         assert_eq!(kept.ports(), [9000, 9001]);
-        // A restart finds them, wanted or not.
+        // A restarted process finds them, whether needed or not.
         let mut rules = begin(&kept);
         rules.step(&writer.tables(), now);
         now += STAYS;

@@ -1,4 +1,4 @@
-//! How much there is, for the status.
+//! Object counts in the status.
 
 use std::collections::HashSet;
 
@@ -9,13 +9,13 @@ use tables::set::TableSet;
 
 use crate::control::report::Frontends;
 
-/// How many services there are: one may be several of the region's.
+/// Returns the number of services. A service may be several services of the region.
 pub(super) fn services(set: &TableSet<'_>) -> usize {
     let names = set.services().filter_map(|(id, _)| set.service_name(id));
     names.map(|name| service_of(&name).to_owned()).collect::<HashSet<_>>().len()
 }
 
-/// How far frontends have come.
+/// Counts frontends by their progress.
 pub(super) fn frontends(tables: &Tables) -> Frontends {
     let mut all = Frontends {
         waited_for: tables.waited_for().map(str::to_owned).collect(),

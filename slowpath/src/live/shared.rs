@@ -1,4 +1,4 @@
-//! What the control loop publishes, and what others tell it.
+//! State that the control loop publishes, and requests that other threads leave for it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +25,7 @@ use crate::health::checks::Checks;
 use crate::health::heartbeat::Heartbeat;
 use crate::plane::published::Published;
 
-/// Whether a trace runs. There is one at a time: the lcores follow one filter.
+/// State of the single trace. Only one can run because all lcores apply the same filter.
 #[derive(Default)]
 pub(super) enum TraceSlot {
     #[default]
@@ -34,26 +34,26 @@ pub(super) enum TraceSlot {
     Running,
 }
 
-/// Written by the control loop, read by all others.
+/// State shared between the control loop and all other threads.
 pub struct Shared {
     status: Mutex<Status>,
-    /// The control loop's, without which nothing of the following holds.
+    /// Heartbeat of the control loop. The published state is valid only while the loop runs.
     heartbeat: Heartbeat,
-    /// The loop stood still when that was last looked at.
+    /// Whether the loop had stalled at the last check.
     stalled: AtomicBool,
-    /// Whether the appliance itself could take traffic, as the control loop saw it last.
+    /// Whether the appliance itself could take traffic, as last published by the control loop.
     own: watch::Sender<Able>,
-    /// The plane takes traffic: all of that but a drain. None before the first look.
+    /// Whether the plane takes traffic, regardless of a drain. `None` before the first check.
     carries: RwLock<Option<bool>>,
-    /// Whoever announces addresses hears of what it has to look at.
+    /// Notifies BGP of changes.
     news: Signal,
-    /// Why the cloud's side of us wants none now; empty where it has no objection.
+    /// Reasons of the cloud's lifecycle against new traffic; empty if it has none.
     held_back: Mutex<Vec<String>>,
-    /// Probes are told yes whatever the appliance itself could.
+    /// Whether probes are answered positively regardless of `own`.
     vouched: AtomicBool,
-    /// All together, which is what probes are told.
+    /// The combination of the above, as health probes are answered.
     pub(super) able: watch::Sender<Able>,
-    /// What the cloud says that the file says otherwise.
+    /// Settings reported by the cloud that override the configuration file.
     followed: Mutex<Followed>,
     published: RwLock<Arc<Published>>,
     wanted: RwLock<Wanted>,
@@ -64,9 +64,9 @@ pub struct Shared {
     reload: AtomicBool,
     pub(super) checks: Checks,
     pub(super) cloud: RwLock<Report>,
-    /// The networks that probe this appliance, as configured now.
+    /// Networks of the configured health probes.
     pub(crate) reserved: Reserved,
-    /// The control loop's, once it has rested.
+    /// Thread of the control loop, once it has rested.
     resting: OnceLock<Thread>,
 }
 
@@ -77,7 +77,8 @@ impl Default for Shared {
 }
 
 impl Shared {
-    /// Of a control loop that stands still where its heartbeat is older than `stall_timeout`.
+    /// Creates the state. The control loop counts as stalled when its heartbeat is older than
+    /// `stall_timeout`.
     pub fn new(stall_timeout: Duration) -> Shared {
         let starting = Able { able: false, reasons: vec!["slowpath is starting".to_owned()] };
         Shared {
@@ -105,13 +106,13 @@ impl Shared {
         }
     }
 
-    /// The control loop goes around.
+    /// Records an iteration of the control loop.
     pub fn beat(&self) {
         self.heartbeat.beat(Instant::now());
     }
 
-    /// Compares the heartbeat with the clock, and tells probes, routers and the cloud where the
-    /// loop has begun to stand still, or goes on again.
+    /// Compares the heartbeat with the clock, and notifies probes, BGP and the cloud's lifecycle
+    /// when the loop stalls or recovers.
     pub fn judge(&self) {
         let stalled = self.heartbeat.stalled(Instant::now()).is_some();
         if self.stalled.swap(stalled, Ordering::Relaxed) != stalled {
@@ -120,8 +121,8 @@ impl Shared {
         }
     }
 
-    /// Publishes what a look found; probes and routers hear of it only when it changed. `carries`
-    /// says that the plane takes traffic: all of `able` but a drain.
+    /// Publishes the result of a check. Probes and BGP are notified only if it changed. `carries`
+    /// is whether the plane takes traffic, regardless of a drain.
     pub fn publish_status(&self, status: Status, able: Able, carries: bool) {
         *self.status.lock() = status;
         let news = self.own.send_if_modified(|before| {
@@ -135,34 +136,34 @@ impl Shared {
         self.tell_probes();
     }
 
-    /// Whether the plane takes traffic, drained or not; none before anybody has looked. A plane
-    /// that is no longer looked at takes none.
+    /// Returns whether the plane takes traffic, regardless of a drain; `None` before the first
+    /// check, false if the control loop has stalled.
     pub fn carries(&self) -> Option<bool> {
         let stalled = self.heartbeat.stalled(Instant::now()).is_some();
         self.carries.read().map(|carries| carries && !stalled)
     }
 
-    /// Given whenever there is something new for whoever announces addresses.
+    /// Returns the signal that notifies BGP of changes.
     pub fn news(&self) -> &Signal {
         &self.news
     }
 
-    /// Why probes are to be told that no new traffic is wanted, whatever the appliance itself
-    /// could; empty where that alone counts. In force when this returns.
+    /// Sets the reasons of the cloud's lifecycle against new traffic; none if `reasons` is empty.
+    /// Probes see the change when this returns.
     pub fn hold_back(&self, reasons: Vec<String>) {
         *self.held_back.lock() = reasons;
         self.tell_probes();
     }
 
-    /// Probes are told that traffic may come, though the appliance itself could not take it yet
-    /// (`azure.preboot_health = "pass"`). What holds it back counts all the same.
+    /// Sets whether probes are answered positively although the appliance could not take traffic
+    /// yet (`azure.preboot_health = "pass"`). Reasons set by `hold_back` still apply.
     pub fn vouch(&self, vouched: bool) {
         self.vouched.store(vouched, Ordering::Relaxed);
         self.tell_probes();
     }
 
     fn tell_probes(&self) {
-        // Held until they are told, so that the last one to change something is the last to tell.
+        // Held until `able` is sent, so that concurrent changes are published in order.
         let held_back = self.held_back.lock();
         let mut able = match self.vouched.load(Ordering::Relaxed) {
             true => self.but_stalled(Able { able: true, reasons: Vec::new() }),
@@ -177,7 +178,7 @@ impl Shared {
             before.clone_from(&able);
             changed
         });
-        // Writing to the log may block: not under a lock that answers to probes need.
+        // Writing to the log may block, so release the lock that probe responses need.
         drop(held_back);
         if changed && able.able {
             tracing::info!("able");
@@ -186,32 +187,33 @@ impl Shared {
         }
     }
 
-    /// Publishes how the store was opened.
+    /// Publishes the status of the store.
     pub fn publish_store(&self, store: StoreStatus) {
         *self.store.lock() = store;
     }
 
-    /// How the store was opened.
+    /// Returns the status of the store.
     pub fn store_now(&self) -> StoreStatus {
         self.store.lock().clone()
     }
 
-    /// The status as published last.
+    /// Returns the status that was published last.
     pub fn status_now(&self) -> Status {
         self.status.lock().clone()
     }
 
-    /// Whether traffic may come: as published last, while the control loop goes on.
+    /// Returns whether the appliance can take traffic: as published, unless the control loop has
+    /// stalled.
     pub fn able_now(&self) -> Able {
         self.but_stalled(self.able.borrow().clone())
     }
 
-    /// Whether the appliance itself could take traffic, whatever the cloud's side says.
+    /// Returns whether the appliance could take traffic, regardless of the cloud's lifecycle.
     pub fn own_now(&self) -> Able {
         self.but_stalled(self.own.borrow().clone())
     }
 
-    /// The same, or not able where the control loop stands still.
+    /// Returns `able`, or not able if the control loop has stalled.
     fn but_stalled(&self, mut able: Able) -> Able {
         if let Some(reason) = self.heartbeat.stalled(Instant::now()) {
             able.able = false;
@@ -222,80 +224,81 @@ impl Shared {
         able
     }
 
-    /// The gateway forgets idle TCP flows after so long: so do we from now on.
+    /// Sets the idle timeout of TCP flows to that of the gateway.
     pub fn follow_tcp_idle(&self, idle: Duration) {
         self.followed.lock().tcp_idle = Some(idle);
         self.wake();
     }
 
-    /// From now on the tunnels of these gateways have other ports and VNIs than the file says.
+    /// Sets ports and VNIs of gateways' tunnels that override the configuration file.
     pub fn follow_tunnels(&self, tunnels: BTreeMap<String, Ends>) {
         self.followed.lock().tunnels = tunnels;
         self.wake();
     }
 
-    /// What the cloud says that the file says otherwise.
+    /// Returns the settings reported by the cloud that override the configuration file.
     pub fn followed(&self) -> Followed {
         self.followed.lock().clone()
     }
 
-    /// Has both files read again, changed or not.
+    /// Requests that both files are read again, changed or not.
     pub fn reload(&self) {
         self.reload.store(true, Ordering::Relaxed);
         self.wake();
     }
 
-    /// The control loop rests for so long, or until somebody wakes it. For one thread alone.
+    /// Blocks the control loop for at most this time, or until [`Shared::wake`]. Only one thread
+    /// may call it.
     pub fn rest(&self, at_most: Duration) {
         self.resting.get_or_init(std::thread::current);
         std::thread::park_timeout(at_most);
     }
 
-    /// There is something for the control loop: it goes around at once, or once more if it is on
-    /// its way. Whoever has news for it says so.
+    /// Wakes the control loop: it runs another iteration immediately, or after the current one. To
+    /// be called after every request to the loop.
     pub fn wake(&self) {
         if let Some(thread) = self.resting.get() {
             thread.unpark();
         }
     }
 
-    /// Whether that was asked for since this was last asked.
+    /// Returns whether a reload has been requested since the last call.
     pub fn take_reload(&self) -> bool {
         self.reload.swap(false, Ordering::Relaxed)
     }
 
-    /// Publishes what a commit changed.
+    /// Publishes the state after a commit.
     pub fn publish_tables(&self, published: Published) {
         *self.published.write() = Arc::new(published);
     }
 
-    /// What the last commit published.
+    /// Returns the state published by the last commit.
     pub fn published(&self) -> Arc<Published> {
         Arc::clone(&self.published.read())
     }
 
-    /// Publishes what there shall be from now on.
+    /// Publishes the desired state.
     pub fn publish_wanted(&self, wanted: Wanted) {
         *self.wanted.write() = wanted;
         self.news.event();
     }
 
-    /// Publishes what is to be done with sources from now on.
+    /// Publishes the settings of sources.
     pub fn publish_sources(&self, settings: Settings) {
         *self.sources.lock() = settings;
     }
 
-    /// Who has begun to wait for a change since this was last asked.
+    /// Takes the waiters registered since the last call.
     pub fn take_waits(&self) -> Vec<Wait> {
         std::mem::take(&mut *self.waits.lock())
     }
 
-    /// What there shall be, as published last.
+    /// Returns the desired state that was published last.
     pub fn wanted_now(&self) -> Wanted {
         self.wanted.read().clone()
     }
 
-    /// The trace that somebody wants, once; from then on one runs.
+    /// Takes the requested trace, if there is one, and marks it as running.
     pub fn take_trace(&self) -> Option<TraceRequest> {
         let mut slot = self.trace.lock();
         if !matches!(*slot, TraceSlot::Asked(_)) {
@@ -307,7 +310,7 @@ impl Shared {
         }
     }
 
-    /// The trace that ran is over.
+    /// Marks the trace as ended.
     pub fn free_trace(&self) {
         *self.trace.lock() = TraceSlot::Free;
     }
@@ -352,11 +355,11 @@ mod tests {
         hold(&[]);
         assert_eq!(told(), able(&[]));
         shared.publish_status(Status::default(), able(&["no lcore polls"]), false);
-        // The cloud's side may repeat it.
+        // The cloud's lifecycle may have the same reason.
         hold(&["no lcore polls", "leaving"]);
         assert_eq!(told(), able(&["no lcore polls", "leaving"]));
         assert_eq!(shared.own_now(), able(&["no lcore polls"]));
-        // Before it was able for the first time somebody may vouch for it.
+        // Before the appliance is able for the first time, probes may be answered positively.
         shared.vouch(true);
         assert_eq!(told(), able(&["no lcore polls", "leaving"]));
         hold(&[]);
@@ -370,13 +373,13 @@ mod tests {
         shared.publish_status(Status::default(), able(&[]), true);
         assert_eq!((shared.able_now(), shared.carries()), (able(&[]), Some(true)));
         let mut told = shared.able.subscribe();
-        // Any beat is too old. Those that ask are told at once, before anybody has judged.
+        // Any beat is too old. Readers see it immediately, before `judge` runs.
         shared.heartbeat.set_timeout(Duration::ZERO);
         std::thread::sleep(Duration::from_millis(2));
         let stalled = |able: &Able| !able.able && able.reasons[0].contains("stands still");
         assert!(stalled(&shared.able_now()) && stalled(&shared.own_now()));
         assert_eq!(shared.carries(), Some(false), "routes are withdrawn");
-        // Those that wait for news hear of it from the judge; also where somebody vouched.
+        // `judge` notifies receivers, also while probes are answered positively.
         shared.judge();
         assert!(told.has_changed().unwrap() && stalled(&told.borrow_and_update()));
         shared.vouch(true);

@@ -1,4 +1,4 @@
-//! What there shall be, as the sources said last.
+//! The desired state, as last received from the sources.
 
 use std::sync::Arc;
 
@@ -11,22 +11,22 @@ use tables::region::Region;
 
 use crate::plane::region::dump;
 
-/// What there shall be, as the sources said last.
+/// The desired state, as last received from the sources.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// What was given to us.
+    /// The objects as received.
     pub objects: Objects,
-    /// The tables that are made of it.
+    /// The tables derived from the objects.
     pub tables: Tables,
-    /// The appliance as selection sees it.
+    /// The appliance's attributes that selection uses.
     pub appliance: Arc<Appliance>,
-    /// Which source's word counts.
+    /// Precedence of the sources.
     pub precedence: Precedence,
 }
 
 impl Wanted {
-    /// What the region holds, in the words of the map model. Frontends that no packet can reach
-    /// are not in it; the table of frontends has them, as `Unreachable`.
+    /// Returns the content of the region as records of the map model. Frontends that no packet can
+    /// reach are omitted; the table of frontends lists them as `Unreachable`.
     pub fn dump(&self, region: &Region) -> Vec<Record> {
         dump::records(region, std::iter::empty(), self.appliance.external_cluster_ip)
     }

@@ -1,4 +1,4 @@
-//! Metrics of sessions with routers.
+//! Metrics of BGP sessions.
 
 use std::fmt;
 use std::time::Instant;
@@ -11,7 +11,7 @@ use prometheus_client::metrics::MetricType;
 use super::family::Family;
 use crate::routing::Desk;
 
-/// A neighbor, with what its metrics are labelled.
+/// A neighbor and the values of its labels.
 struct Neighbor {
     told: Told,
     router: String,
@@ -30,13 +30,13 @@ impl Neighbor {
         [("router", &self.router), ("neighbor", &self.address), ("neighbor_asn", &self.asn)]
     }
 
-    /// With one label more.
+    /// Returns the neighbor's labels and one more.
     fn and<'l>(&'l self, name: &'static str, value: &'l str) -> [(&'static str, &'l str); 4] {
         let [router, address, asn] = self.labels();
         [router, address, asn, (name, value)]
     }
 
-    /// With those of a family.
+    /// Returns the neighbor's labels and those of an address family.
     fn of(&self, family: bgp::wire::Family) -> [(&'static str, &str); 5] {
         let [router, address, asn] = self.labels();
         let afi = match family {
@@ -47,7 +47,7 @@ impl Neighbor {
     }
 }
 
-/// All of them.
+/// Encodes all metrics of BGP.
 pub(super) fn encode(desk: &Desk, family: &mut Family<'_, '_>) -> fmt::Result {
     let report = desk.sockets.report(Instant::now());
     let all: Vec<Neighbor> = report.peers.into_iter().map(Neighbor::new).collect();
@@ -147,7 +147,7 @@ fn rounds(desk: &Desk, family: &mut Family<'_, '_>) -> fmt::Result {
         "weir_bgp_reconcile_run_duration_seconds",
         "How long rounds of BGP's control loop took, together, and how many there were.",
         MetricType::Histogram,
-        // What is counted is their sum: the one bucket has them all.
+        // Only the sum and the count are kept: a single bucket holds all runs.
         |encoder| {
             let all = [(f64::MAX, counts.runs)];
             encoder.encode_histogram::<NoLabelSet>(counts.seconds, counts.runs, &all, None)

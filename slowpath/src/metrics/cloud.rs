@@ -1,4 +1,4 @@
-//! Metrics of the machine's place at its cloud.
+//! Metrics of the registration at AWS or Azure.
 
 use std::fmt;
 
@@ -11,10 +11,11 @@ const PHASES: [&str; 8] =
 const AWS: [&str; 7] =
     ["initial", "healthy", "unhealthy", "unhealthy.draining", "unused", "draining", "unavailable"];
 
-/// `member` is in the pool, and its probe decides; `down` and `up` overrule that.
+/// `member`: in the pool, and the probe decides; `down` and `up` are administrative states that
+/// override the probe.
 const AZURE: [&str; 3] = ["member", "down", "up"];
 
-/// All of them; nothing where no cloud is asked anything.
+/// Encodes all metrics of the cloud; none if no cloud is configured.
 pub(super) fn encode(report: &Report, able: bool, family: &mut Family<'_, '_>) -> fmt::Result {
     if report.cloud.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What the fastpath counted, beside the names that only slowpath knows.
+//! Counters of services, backends and drops, joined with their names.
 
 use std::collections::HashMap;
 
@@ -14,16 +14,16 @@ use crate::live::{KnownService, Live};
 use crate::plane::compile::{frontend_text, tunnel_name};
 use state::words::ARMS;
 
-/// The name of the services, and of the backends, that have no counters of their own
-/// (`region.counted_services`, `region.counted_backends`): no service can have it.
+/// Name under which services and backends without counters of their own are reported
+/// (`region.counted_services`, `region.counted_backends`). No service can have this name.
 pub const OTHERS: &str = "(others)";
 
-/// What was counted for one service or backend, over all lcores.
+/// Counters of one service or backend, summed over all lcores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counted {
     /// Packets passed, both directions.
     pub packets: u64,
-    /// Their bytes as they left.
+    /// Bytes of these packets as sent.
     pub bytes: u64,
     /// Flows begun.
     pub new_flows: u64,
@@ -40,28 +40,28 @@ impl Counted {
             packets: one(ServiceCounter::Packets),
             bytes: one(ServiceCounter::Bytes),
             new_flows,
-            // The pages are read one after the other while lcores count on.
+            // Lcores keep counting while the pages are read one after the other.
             flows: new_flows.saturating_sub(one(ServiceCounter::EndedFlows)),
             drops: one(ServiceCounter::Drops),
         }
     }
 
-    /// Whether anything was counted.
+    /// Returns whether any counter is not zero.
     pub fn any(&self) -> bool {
         *self != Counted::default()
     }
 
-    /// Of all services that have no counters of their own.
+    /// Returns the counters of all services without counters of their own.
     pub fn other_services(counters: &Counters<'_>) -> Counted {
         Counted::read(|counter| counters.sum(|page| page.other_services_count(counter)))
     }
 
-    /// Of all backends that have no counters of their own.
+    /// Returns the counters of all backends without counters of their own.
     pub fn other_backends(counters: &Counters<'_>) -> Counted {
         Counted::read(|counter| counters.sum(|page| page.other_backends_count(counter)))
     }
 
-    /// Of a service, over all that it is in the region.
+    /// Returns the counters of a service, summed over its services in the region.
     pub fn known(counters: &Counters<'_>, known: &KnownService) -> Counted {
         let each = known.ids.iter().map(|id| Counted::service(counters, *id));
         each.fold(Counted::default(), |sum, one| Counted {
@@ -73,19 +73,19 @@ impl Counted {
         })
     }
 
-    /// Of a service of the region.
+    /// Returns the counters of a service of the region.
     pub fn service(counters: &Counters<'_>, id: u32) -> Counted {
         Counted::read(|counter| counters.sum(|page| page.service_count(id, counter)))
     }
 
-    /// Of a backend, whichever service sent the packets.
+    /// Returns the counters of a backend, for all its services.
     pub fn backend(counters: &Counters<'_>, id: u32) -> Counted {
         Counted::read(|counter| counters.sum(|page| page.backend_count(id, counter)))
     }
 }
 
 impl Live {
-    /// `GET /services`.
+    /// Returns the rows of `GET /services`.
     pub fn services(&self) -> Vec<ServiceReport> {
         let published = self.published();
         let known = published.services(self.region);
@@ -104,7 +104,7 @@ impl Live {
         reports
     }
 
-    /// `GET /drops`: all reasons of all arms that there are.
+    /// Returns the rows of `GET /drops`: all reasons for all existing arms.
     pub fn drops(&self) -> Vec<DropReport> {
         let counters = self.region.counters();
         let arms = ARMS.iter().zip(0u8..).take(self.config.arms().count());
@@ -121,13 +121,13 @@ impl Live {
     }
 }
 
-/// Whether a part of what the region has of a service is counted with others.
+/// Returns whether some of a service's counts are included in `(others)`.
 pub fn is_in_others(counters: &Counters<'_>, known: &KnownService) -> bool {
     known.ids.iter().any(|id| !counters.counts_service(*id))
 }
 
-/// Services and backends without counters of their own, as one of each; none where there are none
-/// and never were.
+/// Returns the services and backends without counters of their own as one row; `None` if there are
+/// none and nothing was counted for them.
 fn others(reports: &[ServiceReport], counters: &Counters<'_>) -> Option<ServiceReport> {
     let (services, backends) =
         (Counted::other_services(counters), Counted::other_backends(counters));

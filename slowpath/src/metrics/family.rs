@@ -1,11 +1,11 @@
-//! One metric of several label values.
+//! Helper to encode metric families.
 
 use std::fmt;
 
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-/// One metric of several label values.
+/// Encoder of metric families: a metric with its samples by label values.
 pub(super) struct Family<'a, 'e>(pub(super) &'a mut DescriptorEncoder<'e>);
 
 impl Family<'_, '_> {

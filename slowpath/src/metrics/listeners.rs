@@ -1,4 +1,4 @@
-//! Metrics of listeners: connections, and what became of them.
+//! Metrics of listeners and their connections.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use ::listeners::{Counts, Timeout};
 use super::family::Family;
 use crate::control::listening::Listening;
 
-/// All of them.
+/// Encodes all metrics of listeners.
 pub(super) fn encode(listening: &Listening, family: &mut Family<'_, '_>) -> fmt::Result {
     let counts = listening.counts();
     let each = |part: fn(&Counts) -> u64| {

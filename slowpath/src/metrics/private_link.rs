@@ -8,10 +8,10 @@ use private_link::told::Numbers;
 use super::family::Family;
 use crate::cloud::private_link::Desk;
 
-/// What Azure calls the states of connections.
+/// Azure's names of connection states.
 const STATES: [&str; 4] = ["Pending", "Approved", "Rejected", "Disconnected"];
 
-/// All of them.
+/// Encodes all metrics of private links.
 pub(super) fn encode(desk: &Desk, family: &mut Family<'_, '_>) -> fmt::Result {
     let numbers = Numbers::of(&desk.kept.list());
     let mut gauge = |name: &str, help: &str, value: u64| family.gauge(name, help, value as f64);

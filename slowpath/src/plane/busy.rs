@@ -1,16 +1,16 @@
-//! How busy an lcore is: the share of its turns that found packets to work on.
+//! Load of an lcore: the share of its poll iterations that found packets.
 //!
-//! A poll loop always uses all of its CPU, so that the CPU's own figures say nothing.
+//! A poll loop always uses all of its CPU, so the CPU's utilization does not show the load.
 
 use std::time::{Duration, Instant};
 
 use tables::counters::Counter;
 use tables::region::Region;
 
-/// Over how long the share is taken.
+/// Length of the measured interval.
 const SPAN: Duration = Duration::from_secs(1);
 
-/// One lcore's share, taken anew every second.
+/// Load of one lcore, updated once a second.
 #[derive(Default)]
 pub struct Busy {
     since: Option<(Instant, u64, u64)>,
@@ -18,7 +18,7 @@ pub struct Busy {
 }
 
 impl Busy {
-    /// The share over the last full second, 0 to 1.
+    /// Returns the share over the last full second, 0 to 1.
     pub fn look(&mut self, region: &Region, lcore: usize, now: Instant) -> f64 {
         let turns = region.lcores().get(lcore).map_or(0, |lcore| lcore.tick());
         let page = region.counters().lcore(lcore as u32);

@@ -1,4 +1,4 @@
-//! From the checked configuration to the tables' records: pure functions, no region in sight.
+//! Conversion of the checked configuration into table records. All functions are pure.
 
 use std::net::IpAddr;
 
@@ -19,12 +19,12 @@ use tables::record::{
 
 use super::region::desired::Need;
 
-/// Inner MTU of tunnels that backends send by: what an Ethernet of 9,001 bytes could carry.
+/// Inner MTU of tunnels that backends send through: no limit.
 const BACKEND_INNER_MTU: u16 = u16::MAX;
 
 const _: () = assert!(MAX_LOCAL_PORTS == LOCAL_PORTS);
 
-/// What holds for the whole appliance; `neighbors` are the routers that BGP policies name.
+/// Returns the settings of the appliance; `neighbors` are the BGP neighbors of the policies.
 pub fn settings(config: &Config, neighbors: &[IpAddr], new_flow_limits: NewFlowLimits) -> Settings {
     let mut settings = Settings { new_flow_limits, ..Settings::EMPTY };
     let locals = config.arms().flat_map(|(name, arm)| {
@@ -86,7 +86,7 @@ fn prefix(network: &config::checked::Prefix) -> Prefix {
     Prefix { addr: network.addr.into(), len: network.len128(), pad: [0; 3] }
 }
 
-/// The ports of this machine itself, one entry for each protocol and port.
+/// Returns the local ports of the machine, one entry for each protocol and port.
 fn local_ports(config: &Config) -> Vec<LocalPort> {
     let addresses = || config.arms().flat_map(|(_, arm)| &arm.addresses).take(LOCAL_ADDRS);
     let mut all: Vec<LocalPort> = Vec::new();
@@ -105,16 +105,17 @@ fn local_ports(config: &Config) -> Vec<LocalPort> {
     all
 }
 
-/// A tunnel with its name for people, in the order of its id.
+/// A tunnel record and its name. The position in a list is the tunnel's id.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NamedTunnel {
-    /// The gateway's name, with the side for Azure; or what the backends' tunnel is made of.
+    /// Name of the gateway, with the side for Azure; `backends/` and the encapsulation for
+    /// backends.
     pub name: String,
-    /// The record.
+    /// Record of the tunnel.
     pub record: Tunnel,
 }
 
-/// All gateway tunnels; ids are positions in this list.
+/// Returns the tunnels of all gateways. Ids are positions in this list.
 pub fn gateway_tunnels(config: &Config) -> Vec<NamedTunnel> {
     let mut all = Vec::new();
     for (number, gateway) in config.gateways.iter().enumerate() {
@@ -192,8 +193,8 @@ fn blank_tunnel(local: IpAddr, arm: ArmName) -> Tunnel {
     }
 }
 
-/// The tunnels by which backends of tunnel services send packets back, by what they need: one for
-/// each encapsulation and each of our addresses on an arm and of a family that has such backends.
+/// Returns the tunnels through which backends of tunnel services send packets back: one for each
+/// encapsulation, arm and address family that has such backends.
 pub(crate) fn needed_tunnels<'a>(
     config: &Config,
     needs: impl Iterator<Item = &'a Need>,
@@ -217,7 +218,7 @@ fn needed_tunnel(config: &Config, need: &Need, local: IpAddr, arm: ArmName) -> T
     record.vni = need.vni;
     record.inner_mtu = BACKEND_INNER_MTU;
     record.flags = record::TUNNEL_BACKEND;
-    // What we send to an inspection appliance carries the gateway's option class, also back.
+    // Packets to and from an inspection appliance carry the gateway's option class.
     let class = config.gateways.iter().flat_map(|g| &g.tunnels).find_map(|t| match t.wire {
         Wire::Geneve { option_class } => Some(option_class),
         Wire::Vxlan { .. } => None,
@@ -226,7 +227,8 @@ fn needed_tunnel(config: &Config, need: &Need, local: IpAddr, arm: ArmName) -> T
     record
 }
 
-/// A service's policy; slots, runs, and the single backend, are the writer's business.
+/// Returns the policy part of a service's record. The writer fills in slots, runs and the single
+/// backend.
 pub fn policy(service: &Service) -> record::Service {
     let mut record = record::Service {
         affinity_s: service.spec.affinity_s,
@@ -268,7 +270,7 @@ pub fn policy(service: &Service) -> record::Service {
     record
 }
 
-/// A service's source ranges as they are dumped: each once, in their order.
+/// Returns the source ranges of a service, sorted and without duplicates.
 pub fn ranges(service: &Service) -> Vec<Prefix> {
     let prefixes = service.spec.source_ranges.iter().flat_map(|ranges| &ranges.prefixes);
     let record =
@@ -279,7 +281,7 @@ pub fn ranges(service: &Service) -> Vec<Prefix> {
     ranges
 }
 
-/// Where ranges begin and end, all of them together: see [`tables::run`].
+/// Returns the boundaries of the union of `ranges`, as 32-bit words (see [`tables::run`]).
 pub fn bounds(ranges: &[Prefix]) -> Vec<u32> {
     let mut spans: Vec<(u128, u128)> = ranges.iter().flat_map(spans).collect();
     spans.sort_unstable();
@@ -295,8 +297,8 @@ pub fn bounds(ranges: &[Prefix]) -> Vec<u32> {
     bounds.flatten().flat_map(words).collect()
 }
 
-/// First and last address of a range. One of IPv6 has no client of IPv4, whose addresses lie among
-/// IPv6's.
+/// Returns first and last address of each part of a range. An IPv6 range does not include the IPv4
+/// addresses, which are mapped into the IPv6 address space (`::ffff:0:0/96`).
 fn spans(range: &Prefix) -> impl Iterator<Item = (u128, u128)> + use<> {
     const IPV4: (u128, u128) = (0xffff_0000_0000, 0xffff_ffff_ffff);
     let first = u128::from_be_bytes(range.addr.octets());
@@ -308,7 +310,7 @@ fn spans(range: &Prefix) -> impl Iterator<Item = (u128, u128)> + use<> {
     parts.into_iter().filter(|(first, last)| first <= last)
 }
 
-/// What an address is found by.
+/// Returns the lookup key of a frontend.
 pub fn key(address: &Address) -> FrontendKey {
     FrontendKey {
         scope_key: address.endpoint,
@@ -320,12 +322,12 @@ pub fn key(address: &Address) -> FrontendKey {
     }
 }
 
-/// The name of a [`TunnelKind`] by its number; empty for none.
+/// Returns the name of a [`TunnelKind`] by its number; empty for an unknown number.
 pub fn tunnel_name(kind: u8) -> &'static str {
     TunnelKind::from_u8(kind).map_or("", TunnelKind::name)
 }
 
-/// A frontend for people: `203.0.113.10:80/tcp`, `10.0.0.0/8:*/*`.
+/// Formats a frontend: `203.0.113.10:80/tcp`, `10.0.0.0/8:*/*`.
 pub fn frontend_text(frontend: &Address) -> String {
     let address = match (frontend.prefix.is_single(), frontend.prefix.addr) {
         (true, IpAddr::V6(v6)) => format!("[{v6}]"),

@@ -1,7 +1,7 @@
-//! Watches the lcores' status lines: who polls, which generation each serves, whether links are up.
+//! Monitors the lcores: which of them poll, the generation that each serves, and the link states.
 //!
-//! A process that died leaves its last words in the region, so an lcore counts as polling only
-//! while its tick moves.
+//! The region keeps the last status of a process that died, so an lcore counts as polling only
+//! while its tick advances.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,12 @@ use tables::region::Region;
 use crate::control::report::{Lcore, Link};
 use crate::health::Able;
 
-/// How long a tick may stand still: who announces addresses has to withdraw them within a second.
-/// Poll loops turn many thousand times in it, even where they share their CPU with everything else
-/// as in the lab.
+/// How long a tick may stand still. BGP has to withdraw routes within a second. Poll loops iterate
+/// many thousand times in this period, even if they share their CPU with other processes as in the
+/// lab.
 const STILL: Duration = Duration::from_millis(700);
 
-/// How long an lcore may take to serve a committed generation before that counts as a fault.
+/// How long an lcore may take to serve a committed generation before it counts as late.
 const ACKNOWLEDGE: Duration = Duration::from_secs(1);
 
 struct Tick {
@@ -25,7 +25,7 @@ struct Tick {
     behind: Option<Instant>,
 }
 
-/// What was seen of each lcore so far.
+/// Observed state of the lcores.
 pub struct Lcores {
     expected: usize,
     arms: usize,
@@ -34,12 +34,12 @@ pub struct Lcores {
 }
 
 impl Lcores {
-    /// For so many configured lcores and arms.
+    /// Creates the state for this number of configured lcores and arms.
     pub fn new(expected: usize, arms: usize) -> Lcores {
         Lcores { expected, arms: arms.min(ARMS.len()), ticks: Vec::new(), busy: Vec::new() }
     }
 
-    /// Looks at all of them.
+    /// Reads the status of all lcores.
     pub fn look(&mut self, region: &Region, now: Instant) -> Vec<Lcore> {
         let generation = region.generation();
         let mut lcores = Vec::new();
@@ -73,9 +73,9 @@ impl Lcores {
         lcores
     }
 
-    /// Whether traffic may come, from what the last look saw. `generation` is the committed one;
-    /// 0 means that nothing was committed yet. Tells also whether the plane takes traffic: all of
-    /// that but a drain.
+    /// Returns whether the appliance can take traffic by the given status, and whether the plane
+    /// takes traffic regardless of a drain. `generation` is the committed one; 0 means that nothing
+    /// has been committed yet.
     pub fn able(&self, lcores: &[Lcore], generation: u32, draining: bool) -> (Able, bool) {
         let mut reasons = Vec::new();
         if generation == 0 {

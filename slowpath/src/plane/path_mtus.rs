@@ -1,5 +1,5 @@
-//! Path MTUs that the fastpath learned from ICMP errors are forgotten after a while: the path may
-//! have become wider, and nothing else would ever find that out (RFC 1191 6.3).
+//! Expiry of path MTUs that the fastpath learned from ICMP errors. The path may have a larger MTU
+//! by now, which only an attempt can show (RFC 1191, 6.3).
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 
 use tables::region::Region;
 
-/// How long a learned path MTU holds; RFC 1191 6.3 proposes ten minutes.
+/// How long a learned path MTU is used. RFC 1191, 6.3 proposes ten minutes.
 const HOLDS: Duration = Duration::from_secs(600);
 
-/// Which next hops have a lowered MTU, and until when.
+/// Next hops with a learned path MTU, and its expiry.
 #[derive(Default)]
 pub struct PathMtus {
     until: HashMap<u32, Instant>,
 }
 
 impl PathMtus {
-    /// Finds those that were learned while nobody looked.
+    /// Finds path MTUs that were learned while slowpath was not running.
     pub fn find(region: &Region, now: Instant) -> PathMtus {
         let lowered =
             |id: &u32| region.path_mtu(*id).is_some_and(|mtu| mtu.load(Ordering::Relaxed) != 0);
@@ -25,13 +25,14 @@ impl PathMtus {
         PathMtus { until: all.map(|id| (id, now + HOLDS)).collect() }
     }
 
-    /// The fastpath learned one.
+    /// Records that the fastpath learned a path MTU.
     pub fn learned(&mut self, next_hop: u32, now: Instant) {
         self.until.insert(next_hop, now + HOLDS);
     }
 
-    /// Forgets those whose time is over; the next packet that is too big teaches anew. Notices
-    /// those that nobody told of: a program in the kernel has no ring, and a ring may be full.
+    /// Removes expired path MTUs; the next oversized packet causes the MTU to be learned again.
+    /// Also finds path MTUs for which no event came: XDP programs have no event ring, and a ring
+    /// may be full.
     pub fn expire(&mut self, region: &Region, now: Instant) {
         for (id, until) in PathMtus::find(region, now).until {
             self.until.entry(id).or_insert(until);
@@ -46,7 +47,7 @@ impl PathMtus {
     }
 }
 
-/// Forgets what was learned towards a next hop: it expired, or the next hop is another one now.
+/// Removes the path MTU of a next hop, because it expired or the record now is another next hop's.
 pub fn forget(region: &Region, next_hop: u32) {
     if let Some(mtu) = region.path_mtu(next_hop) {
         mtu.store(0, Ordering::Relaxed);
@@ -71,7 +72,7 @@ mod tests {
         assert_eq!((mtu(3).load(Ordering::Relaxed), mtu(4).load(Ordering::Relaxed)), (0, 1300));
         mtus.expire(&region, now + HOLDS * 2);
         assert_eq!(mtu(4).load(Ordering::Relaxed), 0);
-        // One that nobody told of counts from when it is met.
+        // One without an event expires after the time counted from its discovery.
         mtu(5).store(1200, Ordering::Relaxed);
         mtus.expire(&region, now + HOLDS * 2);
         assert_eq!(mtu(5).load(Ordering::Relaxed), 1200);

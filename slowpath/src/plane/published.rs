@@ -1,4 +1,4 @@
-//! What the region has of what is asked: ids of services and backends, and the region's dump.
+//! Published tables, joined with the ids of services and backends in the region.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -14,36 +14,36 @@ use tables::region::Region;
 
 use crate::plane::region::dump;
 
-/// A service with what the region has of it.
+/// A service with its ids in the region.
 #[derive(Clone, Debug)]
 pub struct KnownService {
-    /// As it was asked for.
+    /// The service as desired.
     pub service: Arc<Service>,
-    /// What it answers on.
+    /// Frontends of the service.
     pub frontends: Vec<Arc<Frontend>>,
-    /// The region's services that it is: one for each choice of backends.
+    /// Ids of its services in the region: one for each choice of backends.
     pub ids: Vec<u32>,
-    /// Who serves, with ids in the region; [`NONE`] for those that aren't there.
+    /// Backends in use with their ids in the region; [`NONE`] for those that are not in it.
     pub backends: Vec<(Arc<Instance>, u32)>,
 }
 
-/// What changes only with a commit, or with what is asked.
+/// State that changes only with a commit or with the desired state.
 #[derive(Debug, Default)]
 pub struct Published {
     tables: Tables,
     /// Names of tunnels by id.
     pub tunnels: Vec<(u32, String)>,
-    /// Made when somebody asks: most commits come and go without.
+    /// Computed at first use: most commits are never read.
     services: OnceLock<Vec<KnownService>>,
 }
 
 impl Published {
-    /// To be published.
+    /// Creates the state to publish after a commit.
     pub fn new(tables: Tables, tunnels: Vec<(u32, String)>) -> Published {
         Published { tables, tunnels, services: OnceLock::new() }
     }
 
-    /// All services by name.
+    /// Returns all services, ordered by name.
     pub fn services(&self, region: &Region) -> &[KnownService] {
         self.services.get_or_init(|| self.look_up(region))
     }

@@ -1,17 +1,17 @@
-//! The region as a plane: frontends are told one by one to its one writer.
+//! The region as a plane: applies frontends one by one through the region's single writer.
 //!
 //! ```text
-//!  Wanted --> choice.rs --> say.rs -----------> region: frontend -> service -> slots
-//!             places, name,   |  ^                                     |
-//!             policy, slots   |  '-- undo, frontend by frontend        v
-//!                             '--> backends.rs: wishes of all services -> backend -> next hop
-//!  commit: services without frontends go, settings, tunnels.rs; one store of the generation
+//!   Wanted --> choice.rs --> say.rs -----------> region: frontend -> service -> slots
+//!              keys, name,     |  ^                                     |
+//!              policy, slots   |  '-- undo, frontend by frontend        v
+//!                              '--> backends.rs: wishes of all services -> backend -> next hop
+//!   commit: remove unused services, write settings and tunnels; one store of the generation
 //! ```
-//! Only what changed is compiled and written. A service lives while a frontend refers to it, a
-//! backend while a service does; then it is drained: it keeps its flows, gets no new ones, and
-//! leaves when its last flow ends. Beside the region it is remembered what several services wish of
-//! one backend, which is read from it again after a restart, and in which order big services'
-//! backends stand in their Maglev tables, which is computed anew where it is not known.
+//! Only changes are compiled and written. A service exists while a frontend refers to it, a backend
+//! while a service does. An unreferenced backend drains: it keeps its flows, gets no new ones, and
+//! is removed when its last flow ends. State kept beside the region: what each service requires of
+//! each backend, which is read from the region again after a restart; and the order of backends in
+//! the Maglev tables of large services, which is recomputed if it is missing.
 
 mod backends;
 mod choice;
@@ -48,59 +48,61 @@ use crate::kernel::neighbours::Resolved;
 use desired::{Key, Need, Wish};
 use leaving::Leaving;
 
-/// The region's writer, and what has to be remembered beside the tables.
+/// The writer of the region, and the state kept beside the tables.
 pub struct RegionPlane<'r> {
     region: &'r Region,
     writer: Writer<'r>,
     config: Arc<Config>,
     appliance: Appliance,
-    /// Routers that BGP policies name.
+    /// BGP neighbors of the policies.
     neighbors: Vec<IpAddr>,
-    /// Frontends that were told and that no packet can meet.
+    /// Frontends that no packet can reach.
     unmet: BTreeMap<Address, Wanted>,
-    /// Those that were told for all addresses of ours.
+    /// Frontends on the unspecified address, which have a copy for each address of the appliance.
     wildcards: BTreeMap<Address, Wanted>,
-    /// What the last writer left as quarantined.
+    /// Backends that the previous slowpath left as quarantined.
     quarantined: Vec<(Address, Endpoint)>,
-    /// How many lcores take packets.
+    /// Number of lcores that forward packets.
     lcores: u32,
-    /// What each service asks of each backend.
+    /// What each service requires of each backend.
     wishes: HashMap<Key, SmallVec<[(u32, Wish); 1]>>,
-    /// The order of backends, by key and protocol, in the tables of services that have many.
+    /// Order of backends, by key and protocol, in the Maglev tables of services with many backends.
     orders: HashMap<u32, Order<(Key, u8)>>,
-    /// By what backends send back, and how many do.
+    /// Tunnels that backends send through, and the number of backends for each.
     needs: BTreeMap<Need, u32>,
-    /// Needs or gateways changed since the tunnels were put.
+    /// Whether needs or gateways changed since the tunnels were written.
     tunnels_changed: bool,
-    /// Backends that leave when their last flow ends, or at this time.
+    /// Backends that are removed when their last flow ends, or at this time.
     draining: HashMap<Key, Option<Instant>>,
-    /// There may be next hops that no backend refers to.
+    /// Whether there may be next hops that no backend refers to.
     hops_idle: bool,
-    /// Next hops came or went.
+    /// Whether next hops were added or removed.
     hops_changed: bool,
-    /// What is known of next hops that are about to be taken.
+    /// Resolutions of next hops that are about to be added.
     met: HashMap<(u8, Addr), Resolved>,
     tunnel_names: Vec<(u32, String)>,
-    /// Tunnels that leave, and when.
+    /// Tunnels that are being removed, and when.
     leaving: Leaving,
     /// Services that may have lost their last frontend.
     forsaken: BTreeSet<u32>,
-    /// What could not be put back as it was, so that the batch must not be seen.
+    /// An error that left the prepared tables inconsistent, so that the batch must not be
+    /// committed.
     broken: Option<Refusal>,
-    /// What became of the last batch, until somebody asks.
+    /// Result of the last commit, until it is taken.
     outcome: Option<Result<(), Refusal>>,
-    /// Changes of the writer when the batch began, and those that only refused frontends made.
+    /// The writer's count of changes when the batch began, and the number of changes made by
+    /// rejected frontends only.
     batch: (u64, u64),
     swept: Option<Instant>,
 }
 
 impl<'r> RegionPlane<'r> {
-    /// The region that it writes.
+    /// Returns the region.
     pub fn region(&self) -> &'r Region {
         self.region
     }
 
-    /// Becomes the region's writer; finds what the last one left.
+    /// Becomes the region's writer, and reads the state that the previous one left.
     pub fn attach(
         region: &'r Region,
         config: &Arc<Config>,
@@ -139,7 +141,7 @@ impl<'r> RegionPlane<'r> {
         Ok(plane)
     }
 
-    /// Reads from the region what has to be known of it.
+    /// Reads the state kept beside the region from the region.
     fn find(&mut self) {
         self.wishes.clear();
         self.needs.clear();
@@ -160,33 +162,34 @@ impl<'r> RegionPlane<'r> {
         self.find_leaving();
     }
 
-    /// Whether a batch may begin: all lcores serve the committed generation. Until then its
-    /// predecessor's room can't be used again.
+    /// Returns whether a batch may begin: all lcores serve the committed generation. Until then,
+    /// entries of the generation before it can't be reused.
     pub fn ready(&self) -> bool {
         self.writer.acknowledged(self.region.generation())
     }
 
-    /// Takes gateways and settings from another configuration, at the next commit; returns the one
-    /// before, to be given back if that commit is refused.
+    /// Applies gateways and settings of another configuration at the next commit. Returns the
+    /// former configuration, which the caller restores if that commit fails.
     pub fn configure(&mut self, config: Arc<Config>) -> Arc<Config> {
         self.tunnels_changed = true;
         std::mem::replace(&mut self.config, config)
     }
 
-    /// Routers that BGP policies name, whose packets have the punt class of local ports from the
-    /// next commit on. Returns whether they are others than before.
+    /// Sets the BGP neighbors, whose packets get the punt class of local ports from the next commit
+    /// on. Returns whether they changed.
     pub fn set_neighbors(&mut self, neighbors: Vec<IpAddr>) -> bool {
         let changed = self.neighbors != neighbors;
         self.neighbors = neighbors;
         changed
     }
 
-    /// What the appliance is decides where node ports answer; frontends are to be told again.
+    /// Sets the appliance's attributes, which decide where node ports are served. The caller has to
+    /// apply all frontends again.
     pub fn set_appliance(&mut self, appliance: &Appliance) {
         self.appliance.clone_from(appliance);
     }
 
-    /// What is known of the next hops of backends that are about to be told, so that the first
+    /// Sets resolutions for next hops of backends that are about to be added, so that the first
     /// packet to one of them finds a MAC address.
     pub fn acquaint(&mut self, resolved: impl IntoIterator<Item = Resolved>) {
         let met = resolved.into_iter().map(|one| ((one.arm, Addr::from(one.to)), one));
@@ -199,7 +202,7 @@ impl<'r> RegionPlane<'r> {
         }
     }
 
-    /// Forgets what was said since the last commit.
+    /// Rolls back to the last commit.
     fn discard(&mut self) {
         if let Err(e) = self.writer.abort() {
             tracing::error!("the tables could not be put back as they were: {e}");
@@ -209,39 +212,39 @@ impl<'r> RegionPlane<'r> {
         self.find();
     }
 
-    /// What became of the batch that was committed since this was last asked; none without one.
+    /// Takes the result of the last commit; `None` if there was none since the last call.
     pub fn take_outcome(&mut self) -> Option<Result<(), Refusal>> {
         self.outcome.take()
     }
 
-    /// Whether next hops came or went since this was last asked.
+    /// Returns whether next hops were added or removed since the last call.
     pub fn take_hops_changed(&mut self) -> bool {
         std::mem::take(&mut self.hops_changed)
     }
 
-    /// Whether there is a next hop to this address.
+    /// Returns whether the region has a next hop to this address.
     pub fn has_next_hop(&self, arm: u8, addr: IpAddr) -> bool {
         self.writer.next_hop_id(&addr.into(), arm).is_some()
     }
 
-    /// Names of tunnels by id.
+    /// Returns the names of tunnels by id.
     pub fn tunnel_names(&self) -> Vec<(u32, String)> {
         self.tunnel_names.clone()
     }
 
-    /// All next hops: arm, address, and the MAC that is known.
+    /// Returns all next hops: arm, address, and MAC if it is known.
     pub fn next_hops(&self) -> impl Iterator<Item = (u8, IpAddr, Option<[u8; 6]>)> + use<'r> {
         let hops = self.writer.committed().next_hops();
         hops.map(|(_, addr, h)| (h.arm, IpAddr::from(addr), h.known.then_some(h.mac)))
     }
 
-    /// Arm and address of a next hop.
+    /// Returns arm and address of a next hop.
     pub fn next_hop(&self, id: u32) -> Option<(u8, IpAddr)> {
         let (addr, hop) = self.writer.committed().next_hop_to(id)?;
         Some((hop.arm, addr.into()))
     }
 
-    /// Writes what was learned of a next hop; lcores see it at once.
+    /// Writes the resolution of a next hop. Lcores use it immediately, without a commit.
     pub fn set_next_hop(&mut self, resolved: &Resolved) {
         if let Some(id) = self.writer.next_hop_id(&Addr::from(resolved.to), resolved.arm) {
             self.write_hop(id, resolved);
@@ -261,7 +264,7 @@ impl<'r> RegionPlane<'r> {
         }
     }
 
-    /// All that belongs to a commit and is no frontend.
+    /// Writes everything that belongs to a commit beside frontends.
     fn finish(&mut self) -> Result<(), Refusal> {
         if let Some(broken) = self.broken.take() {
             return Err(broken);
@@ -315,7 +318,7 @@ impl Plane for RegionPlane<'_> {
     fn commit(&mut self) -> Result<Generation, Refusal> {
         let done = self.finish().and_then(|()| {
             let (first, refused) = self.batch;
-            // What was refused is as it was before; writing it again would be no news.
+            // Rejected frontends are unchanged, so there is nothing to commit.
             if refused > 0 && self.writer.changes() - first == refused {
                 self.discard();
                 return Ok(self.region.generation());

@@ -1,10 +1,10 @@
-//! The rings to and from each lcore: commands out, events in.
+//! The rings of each lcore: commands to it, and events from it.
 
 use tables::command::{Command, Event};
 use tables::region::Region;
 use tables::ring::{Consumer, Message, Producer, SharedSlots};
 
-/// Events taken from one lcore at a time, so that a chatty one can't hold up the loop.
+/// Maximum number of events taken from one lcore per call, to bound the time in the control loop.
 const AT_ONCE: usize = 1024;
 
 struct Line<'r> {
@@ -12,14 +12,14 @@ struct Line<'r> {
     events: Consumer<SharedSlots<'r>>,
 }
 
-/// One pair of rings per lcore that the region has room for.
+/// A pair of rings for each lcore that the region has capacity for.
 pub struct Rings<'r> {
     lines: Vec<Line<'r>>,
     strange: u64,
 }
 
 impl<'r> Rings<'r> {
-    /// Goes on where the last slowpath stopped.
+    /// Attaches to the rings at the positions where the previous slowpath stopped.
     pub fn attach(region: &'r Region) -> Rings<'r> {
         let lines = (0..region.sizes().lcores).filter_map(|lcore| {
             Some(Line {
@@ -30,12 +30,12 @@ impl<'r> Rings<'r> {
         Rings { lines: lines.collect(), strange: 0 }
     }
 
-    /// Sends a command to one lcore; false when its ring is full.
+    /// Sends a command to one lcore. Returns false if its ring is full.
     pub fn send(&mut self, lcore: usize, command: &Command) -> bool {
         self.lines.get_mut(lcore).is_some_and(|line| line.commands.push(&command.encode()))
     }
 
-    /// Takes what the lcores reported, with the lcore's number.
+    /// Takes the lcores' events, each with the number of its lcore.
     pub fn take(&mut self) -> Vec<(u32, Event)> {
         let mut all = Vec::new();
         for (lcore, line) in self.lines.iter_mut().enumerate() {
@@ -56,7 +56,8 @@ impl<'r> Rings<'r> {
         all
     }
 
-    /// Messages that were no events, and impossible indices: a broken fastpath.
+    /// Returns the total of messages that are no events and of invalid ring positions. It is zero
+    /// unless a fastpath is defective.
     pub fn strange(&self) -> u64 {
         let wild = |line: &Line<'_>| line.commands.wild() + line.events.wild();
         self.strange + self.lines.iter().map(wild).sum::<u64>()

@@ -1,5 +1,4 @@
-//! What the health checker tells is written here: verdicts go through the writer, on this thread,
-//! and never past it.
+//! Health checker events: the control loop writes their verdicts through the tables' writer.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -12,24 +11,24 @@ use state::writer::Writer;
 use super::Reconcile;
 use crate::kernel::probe_addresses::ProbeAddresses;
 
-/// What is taken in one step; the rest waits for the next.
+/// Maximum number of events taken in one step.
 const AT_ONCE: usize = 4096;
 
 impl Reconcile<'_> {
-    /// The tables for a health checker to follow, and where it tells what it finds. Whoever asked
-    /// before is heard no more.
+    /// Returns the tables' writer for a health checker, and the sender of its events. A former
+    /// sender is disconnected.
     pub fn checked(&mut self) -> (Arc<Writer>, Sender<Told>) {
         let (tell, told) = channel();
         self.checker = Some(told);
         (Arc::clone(&self.desired.writer), tell)
     }
 
-    /// From now on the machine has the addresses from which backends are probed through tunnels.
+    /// Sets the source addresses of probes through tunnels, which the loop maintains from now on.
     pub fn keep_addresses(&mut self, addresses: ProbeAddresses) {
         self.probe_addresses = Some(addresses);
     }
 
-    /// Writes what was told since the last step. Waits for nobody.
+    /// Writes the verdicts received since the last step. Does not block.
     pub(super) fn hear_checker(&mut self, time: Now) {
         let Some(checker) = &self.checker else { return };
         let told: Vec<Told> = checker.try_iter().take(AT_ONCE).collect();

@@ -118,14 +118,14 @@ impl Hops {
         self.path_mtus.expire(plane.region(), now);
     }
 
-    /// The next hops in the status.
+    /// Returns the next hops for the status.
     pub(super) fn status(&self) -> NextHopStatus {
         let (wanted, known) = self.known.known();
         NextHopStatus { wanted, known, trouble: self.known.trouble().map(str::to_owned) }
     }
 }
 
-/// The arms and addresses of new backends to which the region has no next hop.
+/// Returns arms and addresses of new backends to which the region has no next hop.
 fn strangers(news: &News, plane: &RegionPlane<'_>) -> BTreeSet<(u8, IpAddr)> {
     let place = |endpoint: &Endpoint| {
         let instances = news.tables.instances_at(endpoint);

@@ -1,6 +1,6 @@
-//! What is read of the files, until it is taken. The configuration may change while Weir runs:
-//! gateways and settings are table data and change like services, with them, all or nothing. What
-//! only a restart can change is refused with its keys.
+//! Content of the files until it is taken. The configuration may change at run time: gateways and
+//! settings are table data and change like services, together with them, all or nothing. A change
+//! of a key that takes a restart is rejected, and the error names the keys.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,36 +14,36 @@ use crate::live::Shared;
 use crate::sources::List;
 use crate::sources::file::{Files, Read};
 
-/// When a disk that doesn't take changes is asked again.
+/// Interval of retries when the store's disk does not accept changes.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 
-/// What was read and is not said yet.
+/// Content that was read and has not been taken.
 pub(super) struct Waiting {
-    /// The configuration that the services were checked against, if it is a new one.
+    /// The configuration that the services were checked against, if it is new.
     pub(super) config: Option<Arc<Config>>,
     pub(super) services: List,
 }
 
-/// The files, what was read of them, and what became of what was read before.
+/// The files, the content read from them, and its status.
 pub(super) struct Intake {
     files: Files,
     /// The configuration in force.
     config: Arc<Config>,
-    /// Read, and not yet in force or refused: services are checked against it.
+    /// A configuration that is neither in force nor rejected yet. Services are checked against it.
     coming: Option<Arc<Config>>,
-    /// What was followed last of what the cloud says.
+    /// Settings reported by the cloud that were applied last.
     followed: Followed,
-    /// Read, and not yet taken.
+    /// Content that has not been taken yet.
     waiting: Option<Waiting>,
-    /// A services file was taken by this process.
+    /// Whether this process has taken a services file.
     synced: bool,
-    /// When what the store's disk did not take is read again.
+    /// When to read content again that the store's disk did not accept.
     again: Option<Instant>,
     of_config: Fate,
     of_services: Fate,
 }
 
-/// What became of a file.
+/// Status of a file's content.
 #[derive(Default)]
 struct Fate {
     refused: Option<String>,
@@ -61,7 +61,7 @@ impl Fate {
 }
 
 impl Intake {
-    /// Of these files, with nothing read of them but `config`.
+    /// Creates the state: only `config` has been read from the files.
     pub(super) fn new(files: Files, config: Arc<Config>) -> Intake {
         Intake {
             files,
@@ -76,44 +76,44 @@ impl Intake {
         }
     }
 
-    /// The configuration in force.
+    /// Returns the configuration in force.
     pub(super) fn config(&self) -> &Arc<Config> {
         &self.config
     }
 
-    /// Whether this process has taken a services file.
+    /// Returns whether this process has taken a services file.
     pub(super) fn is_synced(&self) -> bool {
         self.synced
     }
 
-    /// What is to be taken next.
+    /// Takes the next content.
     pub(super) fn next(&mut self) -> Option<Waiting> {
         self.waiting.take()
     }
 
-    /// The files are read again.
+    /// Requests that the files are read again.
     pub(super) fn again(&self) {
         self.files.again();
     }
 
-    /// They are read again in a while: the store's disk did not take them.
+    /// Schedules another read of the files, because the store's disk did not accept the content.
     pub(super) fn ask_again(&mut self, now: Instant) {
         self.again = Some(now + ASK_AGAIN);
     }
 
-    /// Why the services that were read last are not in force.
+    /// Returns why the services that were read last are not in force.
     pub(super) fn refused(&self) -> Option<&str> {
         self.of_services.refused.as_deref()
     }
 
-    /// What became of the configuration's file and of the services'.
+    /// Returns the status of the configuration file and of the services file.
     pub(super) fn status(&self, now: Instant) -> (FileStatus, FileStatus) {
         let config = self.of_config.status(self.files.config(), now);
         (config, self.of_services.status(self.files.services(), now))
     }
 
-    /// Takes what was read of both files. An order (SIGHUP) has them read in any case.
-    /// `services` are those in force.
+    /// Processes what was read from both files. SIGHUP causes both to be read. `services` are those
+    /// in force.
     pub(super) fn look(&mut self, now: Instant, shared: &Shared, services: &[Object]) {
         if self.again.is_some_and(|at| now >= at) {
             self.again = None;
@@ -138,8 +138,8 @@ impl Intake {
         self.follow_gateway(now, shared, services);
     }
 
-    /// A gateway that forgets TCP flows after another time, or sends by other tunnels, is as if the
-    /// file said so. Once each time that it changes: what comes of it is told as of a file.
+    /// Applies the cloud's reported settings (TCP idle timeout, tunnels) as if the configuration
+    /// file had them. Runs once for each change; the result is reported like that of a file.
     fn follow_gateway(&mut self, now: Instant, shared: &Shared, services: &[Object]) {
         let told = shared.followed();
         if told == self.followed {
@@ -157,8 +157,8 @@ impl Intake {
         }
     }
 
-    /// The configuration in force as the gateway wants it, with the services as they were read
-    /// last: no check of services is about tunnels or times, and no disk is waited for.
+    /// Applies reported settings to the configuration in force, with the services that were read
+    /// last. No check of services depends on tunnels or timeouts, so the disk is not waited for.
     fn follow_config(
         &mut self,
         mut new: Config,
@@ -178,8 +178,8 @@ impl Intake {
         Ok(())
     }
 
-    /// A configuration that was read: refused, or to be said with the services as they are under
-    /// it, which are read again for that.
+    /// Handles a new configuration: it is rejected, or the services are read again to be checked
+    /// against it.
     fn read_config(&mut self, mut new: Config, now: Instant) -> Result<(), String> {
         if !self.is_news(&mut new, now)? {
             self.of_config.refused = None;
@@ -192,10 +192,10 @@ impl Intake {
         Ok(())
     }
 
-    /// Whether a configuration is another than that in force.
+    /// Returns whether a configuration differs from that in force.
     ///
     /// # Errors
-    /// It differs in what only a restart can change.
+    /// Fails if they differ in keys that take a restart.
     fn is_news(&mut self, new: &mut Config, now: Instant) -> Result<bool, String> {
         self.followed.put_into(new);
         let fixed = self.config.fixed_changes(new);
@@ -207,19 +207,19 @@ impl Intake {
         if !news {
             self.of_config.applied.get_or_insert(now);
             if self.coming.is_some() {
-                // A change that was taken back before its turn came.
+                // The configuration file was reverted before the change was taken.
                 self.stay_configured();
             }
         }
         Ok(news)
     }
 
-    /// Services were read and checked.
+    /// Handles services that were read and checked.
     fn read_services(&mut self, against: &Arc<Config>, fresh: bool, wanted: Result<List, String>) {
         let coming = self.coming.clone();
         let expected = coming.as_ref().unwrap_or(&self.config);
         if !Arc::ptr_eq(expected, against) {
-            // The reader had not heard of the other configuration yet.
+            // The reader has not processed the change of configuration yet.
             if fresh {
                 self.files.check(Arc::clone(expected), true);
             }
@@ -232,7 +232,8 @@ impl Intake {
             }
             Ok(services) => {
                 self.waiting = Some(Waiting { config: None, services });
-                // What made them not fit together may be what has changed.
+                // What made configuration and services incompatible may have been fixed in the
+                // services.
                 if fresh && self.of_config.refused.is_some() {
                     self.files.config_again();
                 }
@@ -249,7 +250,7 @@ impl Intake {
         }
     }
 
-    /// A configuration can't be: that in force stays.
+    /// Rejects a configuration; the one in force stays.
     fn refuse_config(&mut self, refusal: String) {
         tracing::error!("the configuration was refused, all of it stays as it is: {refusal}");
         self.of_config.refused = Some(refusal);
@@ -258,14 +259,13 @@ impl Intake {
         }
     }
 
-    /// Services, which were checked against another configuration, are checked against that in
-    /// force.
+    /// Drops the coming configuration, and has the services checked against that in force.
     fn stay_configured(&mut self) {
         (self.coming, self.waiting) = (None, None);
         self.files.check(Arc::clone(&self.config), true);
     }
 
-    /// The tables refused what waited: as it was before.
+    /// Records that the store or the region rejected the content that was taken last.
     pub(super) fn refuse_waiting(&mut self, with_config: bool, refusal: String) {
         match with_config {
             false => self.refuse(refusal),
@@ -279,7 +279,7 @@ impl Intake {
         self.of_services.refused = Some(refusal);
     }
 
-    /// What waited is in force, with a configuration or under that of before.
+    /// Records that the content is in force, with a new configuration if there is one.
     pub(super) fn taken(&mut self, config: Option<Arc<Config>>, now: Instant) {
         if let Some(config) = config {
             for warning in &config.warnings {

@@ -1,4 +1,4 @@
-//! What was taken of the files and is not yet in the region, and what the store is to keep of it.
+//! Content of the files on its way to disk and to the region.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,39 +8,40 @@ use state::object::Object;
 
 use super::intake::Waiting;
 
-/// How long a disk may take before the status says that it is waited for.
+/// How long a write to disk may take before the status reports it.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What was taken and is not yet in the region.
+/// Content that was taken and is not yet in the region.
 pub(super) struct Trial {
-    /// Services as they were before.
+    /// Services before it.
     pub(super) services: Vec<Object>,
-    /// The configuration as it is now and as it was before, if it is another.
+    /// New and former configuration, if it changed.
     pub(super) config: Option<(Arc<Config>, Arc<Config>)>,
 }
 
-/// What the store was told to keep and has not answered yet.
+/// A write that the store has not acknowledged yet.
 pub(super) struct Keeping {
-    /// What becomes of it when it is kept.
+    /// What to do once it is acknowledged.
     pub(super) next: Next,
     pub(super) since: Instant,
 }
 
 pub(super) enum Next {
-    /// The files are taken.
+    /// Take the content of the files.
     Take(Waiting),
-    /// What was refused is taken back: services as they were before, whether a configuration was
-    /// refused with them, and why.
+    /// Roll back rejected content: the services before it, whether a configuration was rejected
+    /// with them, and the reason.
     Back(Vec<Object>, bool, String),
 }
 
 impl Keeping {
-    /// What was refused is still among the tables, and the plane is not to be told of it.
+    /// Returns whether a rollback is in progress: the tables still contain rejected content, which
+    /// must not be applied to the plane.
     pub(super) fn is_back(&self) -> bool {
         matches!(self.next, Next::Back(..))
     }
 
-    /// What the status says where the disk takes long.
+    /// Returns the status text if the disk takes long.
     pub(super) fn trouble(&self, now: Instant) -> Option<String> {
         let took = now.saturating_duration_since(self.since);
         (took >= PATIENCE).then(|| {

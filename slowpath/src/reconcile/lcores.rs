@@ -11,10 +11,10 @@ use crate::live::Shared;
 use crate::plane::lcores;
 use crate::plane::rings::Rings;
 
-/// How often a lagging lcore gets the switch command again (its ring may have been full, or it is
-/// new).
+/// Interval at which a lagging lcore gets the switch command again: its ring may have been full, or
+/// it is new.
 const TELL_AGAIN: Duration = Duration::from_millis(100);
-/// How often lcores are looked at.
+/// Interval of liveness checks.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The rings of the lcores, and the state of generations, traces and liveness.

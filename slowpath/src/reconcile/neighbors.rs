@@ -1,5 +1,5 @@
-//! BGP neighbors in the region's settings: what they send has the punt class of local ports, so
-//! that a flood of other packets ends no session.
+//! BGP neighbors in the region's settings: their packets get the punt class of local ports, so that
+//! a flood of other packets does not end a session.
 
 use std::net::IpAddr;
 
@@ -10,8 +10,8 @@ use super::Reconcile;
 use crate::sources::desired::precedence;
 
 impl Reconcile<'_> {
-    /// Has the plane take the neighbors of the policies that select this appliance, at its next
-    /// commit, where they are others than before.
+    /// Sets the neighbors of the policies that select this appliance, from the plane's next commit
+    /// on, if they changed.
     pub(super) fn follow_neighbors(&mut self) {
         let objects = self.desired.objects();
         if self.neighbors_at == Some(objects.revision()) {

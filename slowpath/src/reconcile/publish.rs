@@ -1,4 +1,4 @@
-//! What the control loop publishes for the API and the metrics.
+//! Publishes the control loop's state for the API and the metrics.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::live::{Published, Wanted};
 use crate::sources::desired::precedence;
 
 impl Reconcile<'_> {
-    /// Tells those who answer questions what is asked now.
+    /// Publishes the desired state.
     pub(super) fn publish_wanted(&self) {
         let (objects, tables) = (self.desired.objects().clone(), self.desired.writer.tables());
         let (appliance, precedence) =
@@ -15,7 +15,7 @@ impl Reconcile<'_> {
         self.shared.publish_wanted(Wanted { objects, tables, appliance, precedence });
     }
 
-    /// The same, and that it is in the region.
+    /// Publishes the desired state, and the state of the region after a commit.
     pub(super) fn publish(&self) {
         self.publish_wanted();
         let tunnels = self.plane.tunnel_names();

@@ -1,7 +1,7 @@
-//! What was read is taken: kept on disk first, then its rows, then the region. The rows of a file
-//! whose commit is refused are taken back, and its configuration with them.
+//! Takes content of the files: writes it to disk, then to the tables, then to the region. If the
+//! commit fails, the rows and the configuration are rolled back.
 //!
-//! Keeping takes as long as the disk does. Meanwhile the loop goes on with all else.
+//! A write takes as long as the disk does; the loop continues with other work meanwhile.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -19,8 +19,8 @@ use crate::sources;
 use crate::sources::desired::appliance;
 
 impl Reconcile<'_> {
-    /// Has what was read kept, and makes rows of it when it is, unless something that was taken
-    /// before is still on its way.
+    /// Writes the next content to the store and, once that is acknowledged, to the tables. Does
+    /// nothing while earlier content is still in progress.
     pub(super) fn take(&mut self, time: Now) {
         if self.trial.is_some() {
             return;
@@ -53,7 +53,7 @@ impl Reconcile<'_> {
         }
     }
 
-    /// What was read is on disk: its rows are made.
+    /// Handles content that is on disk: writes it to the tables.
     fn kept(&mut self, Waiting { config, services }: Waiting, time: Now) {
         let before = self.desired.writer.tables().revision();
         let synced = self.intake.is_synced();
@@ -71,7 +71,7 @@ impl Reconcile<'_> {
         if !news {
             return self.taken(Ok(()), time);
         }
-        // The file is one batch, and a first file or other settings concern all frontends.
+        // A file is one batch, and a first file or other settings affect all frontends.
         self.reconciler.set_at_once(usize::MAX);
         if !synced || self.trial.as_ref().is_some_and(|trial| trial.config.is_some()) {
             self.reconciler.say_again();
@@ -85,8 +85,8 @@ impl Reconcile<'_> {
         self.intake.refuse_waiting(with_config, refusal.to_string());
     }
 
-    /// The appliance is as the configuration says, and its sources are heard in that order and have
-    /// those leases.
+    /// Applies the appliance's attributes, the precedence of sources and their leases from a
+    /// configuration.
     fn appoint(&mut self, config: &Config, now: SystemTime) {
         self.shared.publish_sources(sources::settings(config));
         self.desired.configure(config, now);
@@ -94,7 +94,7 @@ impl Reconcile<'_> {
         self.plane.set_appliance(&self.appliance);
     }
 
-    /// A batch was committed, or refused as a whole.
+    /// Handles the result of a commit.
     pub(super) fn taken(&mut self, outcome: Result<(), Refusal>, time: Now) {
         let Some(Trial { services, config }) = self.trial.take() else {
             if let Err(refusal) = outcome {
@@ -132,7 +132,7 @@ impl Reconcile<'_> {
             self.appoint(&before, time.wall);
             self.reconciler.say_again();
         }
-        // What is taken back was never in force: this is no list that a source has shortened.
+        // The content was never in force, so the list is not one that a source has shortened.
         self.desired.keep(&services, Permit::Any, time.wall);
         let next = Next::Back(services, config.is_some(), refusal.to_string());
         self.keeping = Some(Keeping { next, since: time.steady });

@@ -1,4 +1,4 @@
-//! Steps of the control loop over a region of the test's own, with lcores that the test plays.
+//! Iterations of the control loop over a region of the test, with emulated lcores.
 
 use super::*;
 use std::net::IpAddr;
@@ -44,7 +44,7 @@ const CONFIG: &str = r#"
     sources = ["10.0.1.0/24"]
 "#;
 
-/// A kernel that knows every neighbour at once.
+/// A kernel that resolves every neighbor immediately.
 struct Kind;
 
 impl Kernel for Kind {
@@ -72,7 +72,7 @@ impl Kernel for Kind {
     }
 }
 
-/// An lcore without packets: it joins, takes commands, switches and says so.
+/// An lcore without packets: it joins, takes commands, switches and acknowledges.
 struct FakeLcore<'r> {
     region: &'r Region,
     commands: Consumer<SharedSlots<'r>>,
@@ -104,22 +104,22 @@ impl<'r> FakeLcore<'r> {
     }
 }
 
-/// A store that keeps nothing.
+/// Returns a store without persistence.
 fn nowhere() -> Arc<Store> {
     Arc::new(crate::sources::desired::open_store(None).unwrap())
 }
 
-/// A region, a services file, a clock.
+/// A region, a services file and a clock.
 struct Stage {
     region: &'static Region,
     config: Arc<Config>,
     services: PathBuf,
-    /// Where the configuration comes from, if from a file.
+    /// Path of the configuration, if it comes from a file.
     file: Option<PathBuf>,
-    /// What threads do elsewhere: files are read, and the store written, after each step.
+    /// Work of other threads: after each step, files are read and the store is written.
     reader: Option<Reader>,
     store: Arc<Store>,
-    /// The disk answers.
+    /// Whether the disk responds.
     thawed: bool,
     now: Instant,
 }
@@ -131,7 +131,8 @@ impl Stage {
         let services = folder.join("services.toml");
         let mut config = config::from_toml(CONFIG).unwrap();
         config.services = Some(services.clone());
-        // For the rest of the test process: the loop refers to it while the stage passes time.
+        // Lives until the test process ends: the loop refers to it while the stage advances the
+        // time.
         let region = Box::leak(Box::new(Region::anonymous(&Sizes::SMALL).unwrap()));
         let (file, reader, store) = (None, None, nowhere());
         let config = Arc::new(config);
@@ -139,7 +140,7 @@ impl Stage {
         Stage { region, config, services, file, reader, store, thawed: true, now }
     }
 
-    /// Writes the file beside and renames it, as editors and Kubernetes do.
+    /// Writes a new file and renames it, as editors and Kubernetes do.
     fn write(&self, text: &str) {
         let beside = self.services.with_extension("new");
         std::fs::write(&beside, text).unwrap();
@@ -181,7 +182,7 @@ impl Stage {
         (reconcile, shared)
     }
 
-    /// Lets `ms` milliseconds pass in steps of 20.
+    /// Advances the time by `ms` milliseconds in steps of 20.
     fn pass(
         &mut self,
         ms: u64,
@@ -212,7 +213,7 @@ fn able(shared: &Shared) -> Able {
     shared.able_now()
 }
 
-/// Ids of the web service and its backends by the last byte of their address.
+/// Returns the ids of the web service, and of its backends by the last byte of their address.
 fn ids(region: &Region) -> (u32, Vec<(u8, u32)>) {
     let set = region.tables(region.generation());
     let backends = set.backends().map(|(id, b)| (b.addr.octets()[15], id));
@@ -258,7 +259,7 @@ fn a_bad_file_is_refused_whole_and_the_old_set_stays() {
     stage.backends(&["10.0.2.11"]);
     stage.pass(1000, &mut reconcile, None);
     let (before, at) = (ids(stage.region), stage.region.generation());
-    // The first service is good, the second has a typo.
+    // The first service is valid, the second has a misspelled key.
     let good = std::fs::read_to_string(&stage.services).unwrap().replace("2.11", "2.12");
     stage.write(&format!("{good}\n[[service]]\nname = \"b\"\nmodus = \"nat\"\n"));
     stage.pass(1000, &mut reconcile, None);
@@ -353,7 +354,7 @@ fn a_change_waits_for_the_lcore_that_lags_and_makes_us_not_able() {
     stage.pass(1000, &mut reconcile, Some(&mut lcore));
     let first = stage.region.generation();
     stage.backends(&["10.0.2.11", "10.0.2.12"]);
-    // It polls, and does not take its commands.
+    // It polls, but does not process its commands.
     for _ in 0..100 {
         stage.region.lcores()[0].turn();
         stage.pass(20, &mut reconcile, None);
@@ -397,10 +398,10 @@ fn a_killed_slowpath_finds_its_ids_again_and_nothing_moves() {
     stage.pass(1000, &mut reconcile, None);
     let (before, at) = (ids(stage.region), stage.region.generation());
     drop(reconcile);
-    // While nobody looked, the file changed: the middle backend is gone.
+    // The file changed while slowpath was down: the middle backend is gone.
     stage.backends(&["10.0.2.13", "10.0.2.11"]);
     let (mut reconcile, _) = stage.start();
-    // Until the one that was taken out has left as well.
+    // Until the removed backend has drained.
     stage.pass(2000, &mut reconcile, None);
     let after = ids(stage.region);
     assert_eq!(after.0, before.0);
@@ -568,7 +569,7 @@ fn a_new_backend_is_served_once_its_mac_is_known_or_was_waited_for() {
     stage.pass(1000, &mut reconcile, Some(&mut lcore));
     let first = stage.region.generation();
 
-    // In the generation that brings it, its next hop is known from the first moment.
+    // The next hop is resolved in the generation that adds the backend.
     stage.backends(&["10.0.2.11", "10.0.2.12"]);
     while stage.region.generation() == first {
         stage.pass(20, &mut reconcile, Some(&mut lcore));
@@ -579,7 +580,7 @@ fn a_new_backend_is_served_once_its_mac_is_known_or_was_waited_for() {
     let hop = set.next_hop(set.backend(new.1).unwrap().next_hop).unwrap();
     assert!(hop.known && hop.mac == [2, 0, 0, 0, 2, 12]);
 
-    // One that does not answer holds its change up for a while, and not for ever.
+    // A next hop that doesn't respond delays its change for a bounded time.
     let second = stage.region.generation();
     stage.backends(&["10.0.2.11", "10.0.2.12", "10.0.2.99"]);
     stage.pass(1500, &mut reconcile, Some(&mut lcore));

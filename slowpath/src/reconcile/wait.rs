@@ -1,4 +1,4 @@
-//! Those who changed something and wait until all lcores serve it.
+//! Waiters for writes to be in force.
 
 use api::{About, Outcome, Wait};
 use state::frontend::Progress;
@@ -7,24 +7,25 @@ use state::tables::Tables;
 
 use super::Reconcile;
 
-/// Objects of one wait that are looked at in one step: a source may have said very many.
+/// Maximum number of objects of one waiter checked in one step: a complete list may have very many.
 const AT_ONCE: usize = 1024;
 
 impl Reconcile<'_> {
-    /// Answers those whose change has come as far as it gets.
+    /// Completes the waiters whose write is in force or rejected.
     pub(super) fn answer_waits(&mut self) {
         self.waits.extend(self.shared.take_waits());
         self.waits.retain(|wait| !wait.answer.is_closed());
         for mut wait in std::mem::take(&mut self.waits) {
             match self.outcome(&mut wait) {
-                // Who has gone meanwhile doesn't hear it.
+                // The receiver may be gone.
                 Some(outcome) => drop(wait.answer.send(outcome)),
                 None => self.waits.push(wait),
             }
         }
     }
 
-    /// None: it is on its way. What is in force is not looked at again.
+    /// Returns the outcome; `None` while the write is pending. Objects in force are not checked
+    /// again.
     fn outcome(&self, wait: &mut Wait) -> Option<Outcome> {
         let tables = self.desired.writer.tables();
         let heard = self.reconciler.seen() >= tables.revision();
@@ -42,7 +43,7 @@ impl Reconcile<'_> {
         None
     }
 
-    /// Whether all lcores serve it, or why they won't.
+    /// Returns whether all lcores serve the object, or why they won't.
     fn in_force(&self, about: &About, whole: bool, tables: &Tables) -> Result<bool, String> {
         match self.desired.verdict(&about.key) {
             Verdict::Accepted => {}

@@ -1,11 +1,11 @@
-//! What wakes the control loop.
+//! Waking the control loop.
 
 use std::sync::Arc;
 
 use crate::live::Shared;
 use crate::sources::file::Wake;
 
-/// What wakes the control loop.
+/// Returns a callback that wakes the control loop.
 pub fn wake(shared: &Arc<Shared>) -> Wake {
     let shared = Arc::clone(shared);
     Arc::new(move || shared.wake())

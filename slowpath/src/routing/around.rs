@@ -1,4 +1,4 @@
-//! What BGP's control loop looks at.
+//! Inputs of BGP's control loop, and the conditions that it writes to policies.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -16,16 +16,16 @@ use super::conditions;
 use crate::live::{Live, Wanted};
 use crate::sources::desired::Store;
 
-/// The live system, and the store in which policies are told what became of them.
+/// The live system, and the store that the policies' conditions are written to.
 pub(super) struct Around {
     live: Arc<Live>,
     store: Arc<Store>,
-    /// This process goes for good.
+    /// Whether the process is shutting down.
     leaving: Arc<AtomicBool>,
     acknowledged: Acknowledged,
-    /// A note of what became of policies is on its way to disk.
+    /// Whether a write of conditions is in progress.
     noting: Arc<AtomicBool>,
-    /// What was looked at last.
+    /// The desired state at the last look.
     seen: Wanted,
 }
 
@@ -43,8 +43,8 @@ impl Around {
         Plane {
             able: carries == Some(true),
             draining: self.live.region.draining() || self.leaving.load(Ordering::Relaxed),
-            // Of a plane that takes no traffic there is nothing to wait for: who kept routes for us
-            // is to give them up now.
+            // A plane that takes no traffic has nothing to wait for: neighbors that retain routes
+            // for graceful restart have to drop them now.
             complete: match carries {
                 None => false,
                 Some(true) => self.live.is_settled(&tables),
@@ -64,7 +64,7 @@ impl World for Around {
         self.seen = self.live.wanted();
         let plane = self.plane();
         let config = &self.live.config;
-        // The data port is the one that routers send to.
+        // Routers send to the ingress port.
         let port = config.ingress.addresses.iter().map(|interface| interface.addr);
         let ipv4 = port.clone().find_map(|addr| match addr {
             IpAddr::V4(addr) => Some(addr),
@@ -100,7 +100,8 @@ impl World for Around {
         if batch.is_empty() {
             return;
         }
-        // A disk may be slow; what could not be noted is noted after the next round.
+        // The disk may be slow: conditions that can't be written now are written after the next
+        // round.
         if self.noting.swap(true, Ordering::Relaxed) {
             return;
         }

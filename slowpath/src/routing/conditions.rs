@@ -1,4 +1,4 @@
-//! What policies are told became of them.
+//! Conditions of BGP policies.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -11,7 +11,8 @@ use state::name::Precedence;
 use state::object::{BgpPeeringPolicySpec, Change, Condition, Kind, Object, Objects, Spec, Truth};
 use state::reflect::ACCEPTED;
 
-/// What is to be noted on policies after a round that ended so; nothing where all of it is.
+/// Returns the changes that bring the policies' conditions up to date after a round with this
+/// result.
 pub(super) fn news(
     objects: &Objects,
     precedence: &Precedence,
@@ -45,7 +46,7 @@ pub(super) fn news(
             Err(error) => (Truth::False, reason(error), error.to_string()),
         };
         let accepted = condition(ACCEPTED, status, reason, message, now);
-        // A policy that is not carried out misses no key.
+        // A policy that is not carried out needs no key.
         let carried_out: Result<(), ReconcileError> =
             match is_heard && !is_other && spec.selects(label) {
                 true => result.clone(),
@@ -70,11 +71,11 @@ fn reason(error: &ReconcileError) -> &'static str {
     }
 }
 
-/// The type of the condition that says of which neighbors the TCP-MD5 key can't be read; Cilium
-/// has the same.
+/// Type of the condition that lists the neighbors whose TCP-MD5 key can't be read. Cilium uses the
+/// same name.
 const MISSING_AUTH_SECRET: &str = "MissingAuthSecret";
 
-/// The condition of missing keys: there only where keys are missing, or were.
+/// Returns the condition of missing keys; `None` unless keys are missing or were before.
 fn missing(
     object: &Object,
     result: &Result<(), ReconcileError>,
@@ -107,7 +108,7 @@ fn condition(
     Condition { aspect: aspect.into(), status, reason: reason.into(), message, since }
 }
 
-/// The change that notes conditions on a policy; none where it has them.
+/// Returns the change that sets conditions on a policy; `None` if it has them already.
 fn change(object: &Object, conditions: Vec<Condition>) -> Option<Change> {
     let before = object.life().status.as_ref();
     let is_so = before.is_some_and(|before| {
@@ -123,7 +124,7 @@ fn change(object: &Object, conditions: Vec<Condition>) -> Option<Change> {
     (!is_so).then_some(Change::Status { key, observed, conditions })
 }
 
-/// Whether a policy is to be looked at.
+/// Returns whether a policy is evaluated: it is not being deleted.
 pub(super) fn is_there(object: &Object) -> bool {
     object.life().deletion.is_none()
 }

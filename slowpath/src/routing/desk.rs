@@ -1,4 +1,4 @@
-//! What is known of routers, for the API, the metrics and the command.
+//! State of BGP for the API, the metrics and the command.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use announce::controller::Counts;
 use announce::sockets::Sockets;
 use parking_lot::Mutex;
 
-/// What is known of routers, for those who ask. Cheap to copy.
+/// State of BGP for readers. Cheap to clone.
 #[derive(Clone)]
 pub struct Desk {
-    /// Policies as they are carried out.
+    /// The policies as carried out.
     pub announcer: Arc<Mutex<Announcer<Sockets>>>,
-    /// What is counted of the control loop's rounds.
+    /// Counters of the control loop's rounds.
     pub counts: Arc<Mutex<Counts>>,
-    /// Sessions and BFD as they are: for this nobody waits for a round's end.
+    /// Current state of sessions and BFD; reading it does not wait for the end of a round.
     pub sockets: Sockets,
 }

@@ -1,5 +1,4 @@
-//! What is known of routers, as documents of the API (`/v1/bgp/...`) and of the control socket
-//! (`/bgp/...`).
+//! BGP documents of the API (`/v1/bgp/...`) and of the control socket (`/bgp/...`).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,7 +13,7 @@ use serde_json::{Map, Value};
 use super::Desk;
 use crate::live::Live;
 
-/// All of them, once BGP has begun.
+/// Returns the documents; none before BGP has started.
 pub fn documents(live: &Arc<Live>) -> Vec<Document> {
     let Some(desk) = live.routers() else { return Vec::new() };
     let (standing, peers, details) = (desk.clone(), desk.clone(), desk.clone());
@@ -83,7 +82,8 @@ impl Desk {
         }
     }
 
-    /// BGP in a line, for `weir status`; empty without neighbors where nothing is wrong.
+    /// Returns the state of BGP in one line for `weir status`; empty if there are no neighbors and
+    /// no errors.
     pub fn line(&self) -> String {
         let report = self.sockets.report(Instant::now());
         let is_up = |told: &&Told| told.peer.state == State::Established;

@@ -1,8 +1,8 @@
-//! What is asked: the objects of all sources, kept over restarts, and the tables of services,
-//! frontends and backends that are made of them.
+//! The desired state: the stored objects of all sources, and the tables of services, frontends and
+//! backends derived from them.
 //!
-//! Nothing here waits for the store's disk: batches are submitted, and their answers taken when
-//! they have come.
+//! No method but [`Desired::say`] waits for the store's disk: batches are submitted, and their
+//! results are taken when they are available.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,13 +24,13 @@ use state::writer::{Initializer, Transaction, Writer};
 use crate::sources;
 use crate::sources::file::Wake;
 
-/// The objects on whichever disk there is.
+/// The store of objects, on any type of disk.
 pub type Store = Shared<AnyDisk>;
 
-/// Opens what is kept in a folder; none where nothing is to be kept.
+/// Opens the store in a folder; without a folder, nothing is persisted.
 ///
 /// # Errors
-/// What the disk says, or that another process has the folder. Damaged files are no error: see
+/// Fails on I/O errors, or if another process uses the folder. Damaged files are not an error: see
 /// [`Shared::damage`].
 pub fn open_store(folder: Option<&Path>) -> std::io::Result<Store> {
     let disk: AnyDisk = match folder {
@@ -40,30 +40,30 @@ pub fn open_store(folder: Option<&Path>) -> std::io::Result<Store> {
     Ok(Store::new(state::store::Store::open(disk)))
 }
 
-/// Objects, and who makes rows of them.
+/// The objects, and the reflector that derives the tables from them.
 pub struct Desired {
     store: Arc<Store>,
-    /// As they are in the tables.
+    /// The objects that are in the tables.
     objects: Objects,
     reflector: Reflector,
-    /// The tables.
+    /// Writer of the tables.
     pub writer: Arc<Writer>,
-    /// Until the files were taken once, nothing is pruned.
+    /// Sources of files. Nothing is pruned until their initializers complete.
     files: Vec<(Source, Initializer)>,
-    /// The files were taken once: what the store remembers of them is what they say.
+    /// Whether the files have been taken: the stored objects are then what they contain.
     settled: bool,
-    /// The files' objects that are on their way to disk; none where nothing of them is.
+    /// The write of the files' objects that is in progress, if any.
     keeping: Option<Ticket>,
     answers: (Sender<Answer>, Receiver<Answer>),
-    /// The files' sources of which a removal is confirmed and not made yet, and the revision at
-    /// which that was looked for.
+    /// The files' sources with a removal that is confirmed and not yet made, and the revision at
+    /// which they were determined.
     confirmed: (Vec<Source>, u64),
     wake: Wake,
 }
 
 impl Desired {
-    /// What the store remembers is asked until its sources say something else. `held` is what the
-    /// plane holds as unhealthy.
+    /// Creates the state from the stored objects, which apply until their sources send others.
+    /// `held` are the backends that the plane has as unhealthy.
     pub fn new(
         config: &Config,
         store: Arc<Store>,
@@ -99,17 +99,17 @@ impl Desired {
         desired
     }
 
-    /// From now on `wake` is called when the answer to [`Desired::keep`] has come.
+    /// Sets the callback for when the result of [`Desired::keep`] is available.
     pub fn wake_by(&mut self, wake: Wake) {
         self.wake = wake;
     }
 
-    /// What was given to us, as far as it is in the tables.
+    /// Returns the objects that are in the tables.
     pub fn objects(&self) -> &Objects {
         &self.objects
     }
 
-    /// What the files said last.
+    /// Returns the objects of the files.
     pub fn of_files(&self) -> Vec<Object> {
         let is_file = |source: &Source| self.files.iter().any(|(file, _)| file == source);
         let said = self.objects.all().filter(|object| is_file(&object.source));
@@ -117,9 +117,9 @@ impl Desired {
         said.map(|object| Object::clone(object)).collect()
     }
 
-    /// Has the store keep what the files say now, all of it or nothing; a list that removes more
-    /// than `permit` says is held, and noted as such. The answer is [`Desired::kept`]'s; until then
-    /// there is no other.
+    /// Submits the complete list of the files to the store, all or nothing. A list that removes
+    /// more than `permit` allows is held, which is recorded in the store. The result is returned by
+    /// [`Desired::kept`]; only one call may be in progress.
     pub fn keep(&mut self, wanted: &[Object], permit: Permit, now: SystemTime) {
         let objects = self.store.objects();
         let batch = match self.changes(&objects, wanted, permit, now) {
@@ -132,7 +132,7 @@ impl Desired {
         };
         let answer = self.answers.0.clone();
         if batch.is_empty() {
-            // It needs no disk. Which sources are settled matters to the store alone.
+            // No write is needed. Only the store needs to know which sources are settled.
             let _ = answer.send(Ok(objects.revision()));
             if !settles.is_empty() {
                 self.store.submit(Order { batch, now, settles }, drop);
@@ -141,14 +141,15 @@ impl Desired {
         }
         let wake = Arc::clone(&self.wake);
         let answered = move |answered: Answer| {
-            // Without a control loop nobody needs it.
+            // The receiver is gone if the control loop is.
             let _ = answer.send(answered);
             wake();
         };
         self.keeping = Some(self.store.submit(Order { batch, now, settles }, answered));
     }
 
-    /// The changes that lead to what the files say, or which of their lists are held.
+    /// Returns the changes from the stored objects to those of the files, or the lists that are
+    /// held.
     fn changes(
         &self,
         objects: &Objects,
@@ -168,15 +169,15 @@ impl Desired {
         if held.is_empty() { Ok(batch) } else { Err(held) }
     }
 
-    /// Has the store note why nothing is taken, and answers after that: the next list is judged
-    /// with the note in sight.
+    /// Records in the store why the list is held, and sends the result after that: the next list is
+    /// judged with the record present.
     fn hold(&self, held: Vec<Held>, objects: &Objects, now: SystemTime) {
         let record: Vec<Change> = held.iter().flat_map(|held| held.record(objects, now)).collect();
         let why: Vec<String> = held.iter().map(ToString::to_string).collect();
         let refusal = Refusal::new("", why.join("; "), "").because(Why::Held);
         let answer = self.answers.0.clone();
         if record.is_empty() {
-            // The receiver is this value's own.
+            // The receiver is a field of `self`.
             let _ = answer.send(Err(refusal));
             return;
         }
@@ -185,14 +186,14 @@ impl Desired {
             if let Err(wrong) = noted {
                 tracing::error!("that a list is held is not noted: {wrong}");
             }
-            // Without a control loop nobody needs it.
+            // The receiver is gone if the control loop is.
             let _ = answer.send(Err(refusal));
             wake();
         });
     }
 
-    /// Whether a removal of the files was confirmed since this was last asked: they are to be read
-    /// again.
+    /// Returns whether a removal of the files has been confirmed since the last call, so that they
+    /// have to be read again.
     pub fn take_confirmed(&mut self) -> bool {
         if self.confirmed.1 == self.objects.revision() {
             return false;
@@ -205,8 +206,8 @@ impl Desired {
         news
     }
 
-    /// The answer to [`Desired::keep`], once, when it has come: kept, or what cannot be, or that
-    /// the store's disk doesn't take it.
+    /// Returns the result of [`Desired::keep`] once it is available: stored, rejected, or a disk
+    /// error.
     pub fn kept(&mut self) -> Option<Result<(), Refusal>> {
         let answer = self.answers.1.try_recv().ok()?;
         self.keeping = None;
@@ -214,9 +215,9 @@ impl Desired {
         Some(answer.map(drop))
     }
 
-    /// Makes rows of what the files say, which is kept by now. Returns the revision of the tables,
-    /// which is the one before where nothing is new. `held` is what the plane held as unhealthy
-    /// before a restart.
+    /// Derives rows from the files' objects, which are stored by now. Returns the revision of the
+    /// tables, which is unchanged if nothing changed. `held` are the backends that the plane had as
+    /// unhealthy before a restart.
     pub fn take(&mut self, held: &[(Address, Endpoint)], now: SystemTime) -> u64 {
         let (objects, events) = self.news();
         let (revision, told) = self.reflect(objects, &events, true, held, now);
@@ -224,11 +225,11 @@ impl Desired {
         revision
     }
 
-    /// [`Desired::keep`] and [`Desired::take`] in one, for callers that may wait for the disk and
+    /// Performs [`Desired::keep`] and [`Desired::take`], for callers that may block on the disk and
     /// whose store has no thread.
     ///
     /// # Errors
-    /// What cannot be, or that the store's disk doesn't take it.
+    /// Fails if the objects are rejected or the store's disk does not accept them.
     pub fn say(
         &mut self,
         wanted: &[Object],
@@ -243,14 +244,14 @@ impl Desired {
         Ok(revision)
     }
 
-    /// Makes rows of what others have written since. Returns whether there was something.
+    /// Derives rows from changes that other sources wrote. Returns whether there were any.
     pub fn follow(&mut self, now: SystemTime) -> bool {
         if *self.store.watch().borrow() == self.objects.revision() {
             return false;
         }
         let (objects, events) = self.news();
         if self.keeping.is_some_and(|ticket| self.store.is_completed(ticket)) {
-            // The files' objects may be among them: those become rows all at once, in `take`.
+            // The files' objects may be among them; those become rows all at once, in `take`.
             return false;
         }
         let told = self.reflect(objects, &events, false, &[], now).1;
@@ -258,7 +259,7 @@ impl Desired {
         true
     }
 
-    /// What became of an object on its way into the tables.
+    /// Returns the reflector's verdict on an object.
     pub fn verdict(&self, key: &Key) -> Verdict {
         self.reflector.verdict(key)
     }
@@ -289,8 +290,8 @@ impl Desired {
         (revision, told)
     }
 
-    /// Sources win over each other as the configuration says, and the appliance has the ports that
-    /// it says; rows that neither concerns are not touched.
+    /// Applies the configured precedence of sources and the reserved ports. Rows that neither
+    /// affects are unchanged.
     pub fn configure(&mut self, config: &Config, now: SystemTime) {
         let mut transaction = self.writer.begin(now);
         let order = precedence(config);
@@ -301,7 +302,7 @@ impl Desired {
         self.tell(told, now);
     }
 
-    /// Shows the configured appliance as the only object of its kind. All of its keys take a
+    /// Stores the configured appliance as the only object of its kind. Changes of its keys take a
     /// restart of slowpath.
     pub fn publish_appliance(&self, config: &Config, now: SystemTime) {
         let Some(object) = appliance_object(config) else { return };
@@ -322,7 +323,7 @@ impl Desired {
         });
     }
 
-    /// Notes on the objects what became of them.
+    /// Logs verdicts and stores them as conditions of the objects.
     fn tell(&self, told: Vec<Told>, now: SystemTime) {
         let mut batch = Vec::with_capacity(told.len());
         for told in told {
@@ -336,7 +337,7 @@ impl Desired {
         note(&self.store, batch, now);
     }
 
-    /// Notes a condition of a service on the object that is heard, where it is news.
+    /// Sets a condition on a service's object that is in force, unless it has it already.
     pub fn note(
         &self,
         service: &Name,
@@ -379,7 +380,8 @@ impl Desired {
     }
 }
 
-/// Submits statuses of objects. One of an object that is gone meanwhile is left out of them.
+/// Submits status changes. If an object no longer exists, the others are submitted again without
+/// it.
 fn note(store: &Arc<Store>, batch: Vec<Change>, now: SystemTime) {
     if batch.is_empty() {
         return;
@@ -401,8 +403,8 @@ fn note(store: &Arc<Store>, batch: Vec<Change>, now: SystemTime) {
     store.submit(Order::new(batch, now), answered);
 }
 
-/// What was unhealthy before a restart is so again, where somebody will look: the checker begins
-/// with it, and nobody is served meanwhile who failed.
+/// Marks backends as unhealthy that were so before a restart, if they are health checked: the
+/// checker starts with that state, and failed backends get no traffic until they pass.
 fn hold(transaction: &mut Transaction<'_>, held: &[(Address, Endpoint)]) {
     let tables = transaction.tables().clone();
     for (address, endpoint) in held {
@@ -420,12 +422,12 @@ fn hold(transaction: &mut Transaction<'_>, held: &[(Address, Endpoint)]) {
     }
 }
 
-/// Which sources win over which.
+/// Returns the configured precedence of sources.
 pub fn precedence(config: &Config) -> Precedence {
     Precedence::new(config.sources.iter().map(|source| Source::new(&source.name)))
 }
 
-/// The appliance as selection and the region see it.
+/// Returns the appliance's attributes for selection and the region.
 pub fn appliance(config: &Config) -> Appliance {
     let labels =
         config.labels.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into()));
@@ -444,11 +446,11 @@ pub fn appliance(config: &Config) -> Appliance {
     }
 }
 
-/// The source of the appliance's object.
+/// Source of the appliance's object.
 const CONFIGURATION: &str = "configuration";
 
-/// The appliance as the API shows it; none where its name is no object's, which a checked
-/// configuration rules out.
+/// Returns the appliance's object; `None` if its name is invalid, which a checked configuration
+/// excludes.
 fn appliance_object(config: &Config) -> Option<Object> {
     let name = Name::new(&config.name).ok()?;
     let appliance = appliance(config);
@@ -500,7 +502,7 @@ mod tests {
             config::from_toml(&text).unwrap()
         };
         let (now, store) = (SystemTime::UNIX_EPOCH, Arc::new(open_store(None).unwrap()));
-        // One that an earlier version accepted over the API.
+        // An object that an earlier version accepted over the API.
         let (old, spec) = (Name::new("old").unwrap(), Arc::default());
         let old = Object::new(old, Source::new("api"), Spec::Appliance(spec));
         store.submit(Order::new(vec![Change::put(old)], now), drop);
@@ -515,13 +517,13 @@ mod tests {
         assert_eq!(one.spec, Spec::Appliance(Arc::new(appliance(&first).spec())));
         assert_eq!(one.labels.as_ref().unwrap()["tier"], Box::from("edge"));
         assert_eq!(one.annotations.as_ref().unwrap()["owner"], Box::from("net"));
-        // The same again is no change, and files that name nothing leave it there.
+        // Publishing the same again is no change, and files without objects leave it in place.
         let revision = store.objects().revision();
         desired.publish_appliance(&first, now);
         store.write_waiting();
         desired.say(&[], &[], now).unwrap();
         assert_eq!((store.objects().revision(), appliances(&store)), (revision, shown));
-        // What the configuration says at a later start takes the place of what it said.
+        // The configuration of a later start replaces the object.
         desired.publish_appliance(&config("weir-2", "b"), now);
         store.write_waiting();
         let shown = appliances(&store);

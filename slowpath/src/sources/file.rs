@@ -1,14 +1,14 @@
-//! The files, watched: a content whole, or a refusal; never half of it.
+//! Watches the files: each read yields complete content or an error.
 //!
 //! ```text
 //!   control loop -- Order --> Reader, on a thread of its own --> stat, read, check
 //!        ^                                                            |
-//!        '-------------------------- Read, and the loop is woken <----'
+//!        '-------------------------- Read, then wake the loop <-------'
 //! ```
-//! A disk that hangs holds up the reader, and not the control loop. Files are looked at several
-//! times a second by name, so that a replacement by rename, a symlink that is turned (as Kubernetes
-//! does with mounted files) and an edit in place are all seen. An edit in place may be caught
-//! half-written: a file is read only after it stayed the same for a while.
+//! A disk that hangs blocks the reader and not the control loop. Files are polled by name several
+//! times a second, which detects replacement by rename, a changed symlink (as Kubernetes does with
+//! mounted files) and an edit in place. An edit in place may be incomplete when it is detected, so
+//! a file is read only after it has not changed for a while.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -21,19 +21,18 @@ use parking_lot::Mutex;
 
 use super::{List, read, regular};
 
-/// How often the file's name is looked at.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long a changed file has to stay the same before it is read.
+/// How long a changed file must stay unchanged before it is read.
 const SETTLE: Duration = Duration::from_millis(300);
 
-/// What tells one content from another without reading it: of each file its name, device, inode,
-/// size and change time.
+/// Identifies content without reading it: name, device, inode, size and change time of each file.
 type Stamp = Vec<(PathBuf, [u64; 3], [i64; 2])>;
 
-/// Wakes the control loop.
+/// Callback that wakes the control loop.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
-/// The watch on one file, which need not exist yet.
+/// Watch on one path, which need not exist yet.
 struct Watch {
     path: PathBuf,
     next_look: Option<Instant>,
@@ -46,8 +45,8 @@ impl Watch {
         Watch { path: path.to_owned(), next_look: None, seen: None, read: None }
     }
 
-    /// Whether to read the file: it is new and at rest. The very first content is taken without
-    /// waiting.
+    /// Returns whether to read the file: it has changed and is stable. The first content is read
+    /// without a delay.
     fn is_due(&mut self, now: Instant) -> bool {
         if self.next_look.is_some_and(|at| now < at) {
             return false;
@@ -70,13 +69,14 @@ impl Watch {
         true
     }
 
-    /// The next look reads it, changed or not, without waiting.
+    /// Makes the next poll read the file, changed or not, without a delay.
     fn again(&mut self) {
         (self.next_look, self.seen, self.read) = (None, None, None);
     }
 }
 
-/// None where nothing is there; of a folder, the files in it that are read.
+/// Returns the stamp of a path, of a folder that of the files in it that are read; `None` if the
+/// path does not exist.
 fn stamp(path: &Path) -> Option<Stamp> {
     let files = read::files(path).ok()?;
     let stamps = files.into_iter().filter_map(|file| {
@@ -87,19 +87,19 @@ fn stamp(path: &Path) -> Option<Stamp> {
     Some(stamps.collect())
 }
 
-/// The configuration file, with the layers that lie over it.
+/// The configuration file, with the `--set` options that override it.
 pub struct ConfigFile {
     watch: Watch,
     sets: Vec<String>,
 }
 
 impl ConfigFile {
-    /// Watches `path`; `sets` are the `--set`s that the process was started with.
+    /// Watches `path`; `sets` are the `--set` options of this process.
     pub fn new(path: &Path, sets: &[String]) -> ConfigFile {
         ConfigFile { watch: Watch::new(path), sets: sets.to_vec() }
     }
 
-    /// What the layers make of the file, or why that is refused.
+    /// Reads the file and applies the overrides.
     fn read(&self) -> Result<Config, String> {
         let path = &self.watch.path;
         regular::check(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
@@ -107,35 +107,35 @@ impl ConfigFile {
     }
 }
 
-/// What the control loop asks of the reader.
+/// Orders from the control loop to the reader.
 enum Order {
-    /// Both files are read again, changed or not.
+    /// Read both files again, changed or not.
     Again,
-    /// The configuration file is.
+    /// Read the configuration file again.
     ConfigAgain,
-    /// Services are checked against this configuration from now on; and read at once, or when they
-    /// change.
+    /// Check services against this configuration from now on. If the flag is set, read them
+    /// immediately, otherwise when they change.
     Check(Arc<Config>, bool),
 }
 
-/// What was read.
+/// Content of a file.
 pub enum Read {
-    /// The configuration, or why it is refused.
+    /// The configuration, or why it is rejected.
     Config(Box<Result<Config, String>>),
     /// The services.
     Services {
         /// The configuration that they were checked against.
         against: Arc<Config>,
-        /// The file has changed, or an order had it read; false where only the configuration is
-        /// another.
+        /// Whether the file has changed or was read by order; false if only the configuration
+        /// changed.
         fresh: bool,
-        /// What is wanted, or why that can't be taken.
+        /// The objects, or why they are rejected.
         wanted: Result<List, String>,
     },
 }
 
-/// What was read last and not taken yet: of each file the newest, so that a loop that waits for a
-/// disk lets nothing pile up.
+/// The most recent content of each file that has not been taken. Older content is replaced, so that
+/// nothing accumulates while the loop waits for a disk.
 #[derive(Default)]
 struct Newest {
     config: Option<Read>,
@@ -151,60 +151,61 @@ pub struct Files {
 }
 
 impl Files {
-    /// The services' path; empty where there is none.
+    /// Returns the path of the services; empty if there is none.
     pub fn services(&self) -> &Path {
         &self.services
     }
 
-    /// The configuration's path; empty where it came from no file.
+    /// Returns the path of the configuration; empty if it did not come from a file.
     pub fn config(&self) -> &Path {
         &self.config
     }
 
-    /// Both files are read again, changed or not.
+    /// Orders both files to be read again, changed or not.
     pub fn again(&self) {
         self.order(Order::Again);
     }
 
-    /// The configuration file is read again, changed or not.
+    /// Orders the configuration file to be read again, changed or not.
     pub fn config_again(&self) {
         self.order(Order::ConfigAgain);
     }
 
-    /// Services are checked against `config` from now on; with `now`, read at once.
+    /// Orders services to be checked against `config` from now on; if `now` is set, they are read
+    /// immediately.
     pub fn check(&self, config: Arc<Config>, now: bool) {
         self.order(Order::Check(config, now));
     }
 
-    /// What was read since, the configuration first.
+    /// Takes the next content, the configuration first.
     pub fn take(&self) -> Option<Read> {
         let mut newest = self.newest.lock();
         newest.config.take().or_else(|| newest.services.take())
     }
 
     fn order(&self, order: Order) {
-        // The reader ends after the control loop, unless by a fault of ours; then files stay as
-        // they were read last.
+        // The reader outlives the control loop unless it fails; the files' last content then stays
+        // in force.
         if self.orders.send(order).is_err() {
             tracing::error!("the thread that reads files has ended; restart slowpath");
         }
     }
 }
 
-/// Reads the files and checks them.
+/// Reads and checks the files.
 pub struct Reader {
     services: Watch,
     config: Option<ConfigFile>,
     against: Arc<Config>,
-    /// Services are read at the next look although they may be the same.
+    /// Read the services at the next iteration even if they have not changed.
     now: bool,
     orders: Receiver<Order>,
     newest: Arc<Mutex<Newest>>,
     wake: Wake,
 }
 
-/// The watch on the services of `config` and on the file that it came from: the control loop's
-/// side, and the reader.
+/// Creates the watch on the services of `config` and on its file: the control loop's side, and the
+/// reader.
 pub fn watch(config: &Arc<Config>, file: Option<ConfigFile>, wake: Wake) -> (Files, Reader) {
     let (order, orders) = channel();
     let newest = Arc::<Mutex<Newest>>::default();
@@ -223,8 +224,8 @@ pub fn watch(config: &Arc<Config>, file: Option<ConfigFile>, wake: Wake) -> (Fil
 }
 
 impl Reader {
-    /// Reads until the control loop is gone: for a thread of its own, which a disk may hold up for
-    /// any time.
+    /// Reads until the control loop is gone. Needs a thread of its own, because a disk may block
+    /// it.
     pub fn run(mut self) {
         loop {
             match self.orders.recv_timeout(LOOK) {
@@ -236,7 +237,7 @@ impl Reader {
         }
     }
 
-    /// Takes the orders that have come, and reads what is due.
+    /// Processes pending orders, and reads what is due.
     pub fn turn(&mut self, now: Instant) {
         while let Ok(order) = self.orders.try_recv() {
             self.obey(order);
@@ -276,7 +277,7 @@ impl Reader {
         match read {
             Read::Config(_) => newest.config = Some(read),
             Read::Services { against, fresh, wanted } => {
-                // One that was not taken was news as well.
+                // The replaced content was fresh as well.
                 let before = matches!(newest.services, Some(Read::Services { fresh: true, .. }));
                 newest.services = Some(Read::Services { against, fresh: fresh | before, wanted });
             }

@@ -1,5 +1,5 @@
-//! What the services' path holds: one file, or a folder of them; Weir's own shape in TOML or YAML,
-//! or objects as Kubernetes writes them. All of it is taken, or nothing.
+//! Content of the services' path: one file, or a folder of files, in Weir's format (TOML or YAML)
+//! or as Kubernetes manifests. All of it is accepted, or nothing.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,21 +14,22 @@ use state::{kubernetes, services};
 
 use super::regular;
 
-/// Ends of names that are read in a folder.
+/// File extensions that are read in a folder.
 const READ: [&str; 4] = ["toml", "yaml", "yml", "json"];
 
-/// Who says what files in Weir's own shape say.
+/// Returns the source of files in Weir's format.
 pub fn own_source() -> Source {
     Source::new("file")
 }
 
-/// Who says what files in Kubernetes' shape say.
+/// Returns the source of Kubernetes manifests.
 pub fn kubernetes_source() -> Source {
     Source::new("kubernetes-file")
 }
 
-/// The files at a path: itself, or what is in the folder by name, hidden ones left out. What is no
-/// regular file is among them, and an error when it is read.
+/// Returns the files at a path: the path itself, or the files in the folder, sorted by name and
+/// without hidden ones. An entry that is not a regular file is included and causes an error when it
+/// is read.
 pub fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
     if !std::fs::metadata(path)?.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -46,16 +47,17 @@ pub fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// A complete list: all that the files say.
+/// The complete list of objects in the files.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct List {
-    /// The objects, of both sources.
+    /// The objects of both sources.
     pub objects: Vec<Object>,
-    /// A file permits any removal.
+    /// Whether a file permits any removal.
     pub allow_removal: bool,
 }
 
-/// What is wanted, or what is wrong and where. Nothing at an empty path.
+/// Reads and checks the files at a path; an empty path yields an empty list. The error names file
+/// and cause.
 pub fn read(path: &Path, config: &Config) -> Result<List, String> {
     if path.as_os_str().is_empty() {
         return Ok(List::default());
@@ -75,10 +77,10 @@ pub fn read(path: &Path, config: &Config) -> Result<List, String> {
     Ok(List { objects, allow_removal })
 }
 
-/// What texts say, each of which has a name, its file's say: objects with the names of their texts.
+/// Parses texts, each with the name of its file. Returns the objects with the names of their files.
 ///
 /// # Errors
-/// What is wrong, and where.
+/// What is invalid, with file and line.
 pub fn said(
     texts: Vec<(String, String)>,
     config: &Config,
@@ -86,7 +88,7 @@ pub fn said(
     parsed(texts, config).map(|(objects, _)| objects)
 }
 
-/// The same, and whether one of the texts permits any removal.
+/// Same as [`said`], and whether one of the texts permits any removal.
 fn parsed(
     texts: Vec<(String, String)>,
     config: &Config,
@@ -112,20 +114,20 @@ fn parsed(
     Ok((wanted, allow_removal))
 }
 
-/// Whether a file is in Kubernetes' shape: its first document says of which API it is.
+/// Returns whether a file is a Kubernetes manifest: its first document has an `apiVersion`.
 fn is_foreign(name: &str, text: &str) -> bool {
     let first = || Documents::new(text, false).find_map(|document| document.ok());
     !name.ends_with(".toml")
         && first().is_some_and(|document| document.value["apiVersion"].is_string())
 }
 
-/// Whether a file has objects in their envelopes, as `weir get --output yaml` prints them.
+/// Returns whether a file has objects in their envelopes, as `weir get --output yaml` prints them.
 fn is_envelopes(name: &str, text: &str) -> bool {
     let first = || Documents::new(text, false).find_map(|document| document.ok());
     !name.ends_with(".toml") && first().is_some_and(|document| document.value["kind"].is_string())
 }
 
-/// The objects of a file of envelopes.
+/// Parses the objects of a file of envelopes.
 fn opened(name: &str, text: &str) -> Result<Vec<(String, Object)>, String> {
     let mut all = Vec::new();
     for (number, document) in Documents::new(text, false).enumerate() {
@@ -146,7 +148,7 @@ fn opened(name: &str, text: &str) -> Result<Vec<(String, Object)>, String> {
     Ok(all)
 }
 
-/// What files may say.
+/// Returns an error for kinds that files can't contain.
 fn own(object: Object) -> Result<Object, Refusal> {
     let Some(why) = object.kind().read_only() else { return Ok(object) };
     let wrong = format!("no file says what {} is: {why}", object.kind());
@@ -154,7 +156,7 @@ fn own(object: Object) -> Result<Object, Refusal> {
     Err(Refusal::new("kind", wrong, allowed).of(&object.key()))
 }
 
-/// Refuses what two files say under one name.
+/// Returns an error if two files contain objects of the same kind and name.
 fn once(all: Vec<(String, Object)>) -> Result<Vec<(String, Object)>, String> {
     let mut said: HashMap<Key, String> = HashMap::new();
     let mut objects = Vec::with_capacity(all.len());

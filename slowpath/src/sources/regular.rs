@@ -1,20 +1,19 @@
-//! Reading a file that must be a regular one: a FIFO, a socket or a device in its place is an
-//! error, and never waited for.
+//! Reads regular files only: a FIFO, a socket or a device is an error and never blocks.
 
 use std::fs::{FileType, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Bytes of the largest file that is read.
+/// Maximum size of a file in bytes (256 MiB).
 const LARGEST: u64 = 256 << 20;
 
-/// The text of a regular file.
+/// Returns the text of a regular file.
 ///
 /// # Errors
-/// What the system says; that it is no regular file; that it is too large or no UTF-8.
+/// Fails on I/O errors, and if the file is not regular, too large, or not UTF-8.
 pub fn read(path: &Path) -> io::Result<String> {
-    // Before it is opened: opening a device may have effects of its own.
+    // Checked before opening it, because opening a device may have side effects.
     check(path)?;
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     let about = file.metadata()?;
@@ -23,7 +22,7 @@ pub fn read(path: &Path) -> io::Result<String> {
         return Err(too_large());
     }
     let mut text = String::new();
-    // It may grow while it is read.
+    // The file may grow while it is read.
     let length = file.take(LARGEST + 1).read_to_string(&mut text)?;
     if length as u64 > LARGEST {
         return Err(too_large());
@@ -31,10 +30,10 @@ pub fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Whether there is a regular file.
+/// Returns an error unless there is a regular file at `path`.
 ///
 /// # Errors
-/// What the system says; that it is no regular file.
+/// Fails on I/O errors, and if the file is not regular.
 pub fn check(path: &Path) -> io::Result<()> {
     regular(&std::fs::metadata(path)?)
 }

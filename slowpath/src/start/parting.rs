@@ -1,10 +1,9 @@
-//! How slowpath goes for good: the cloud is left, and routers are told. Whichever of the two is
-//! done first waits for the other.
+//! Shutdown: deregisters from the cloud and withdraws routes, in parallel, and waits for both.
 
 use crate::cloud::Leave;
 use crate::routing::{Broken, Farewell};
 
-/// What is left before the process ends.
+/// State of the shutdown.
 pub(crate) struct Parting {
     cloud: Option<Leave>,
     routers: Farewell,
@@ -12,12 +11,12 @@ pub(crate) struct Parting {
 }
 
 impl Parting {
-    /// Nobody has asked for it yet.
+    /// Creates the state; no shutdown has been requested.
     pub(crate) fn new(cloud: Option<Leave>, routers: Farewell) -> Parting {
         Parting { cloud_left: cloud.is_none(), cloud, routers }
     }
 
-    /// SIGTERM came: the first has the appliance leave, the second ends it at once.
+    /// Handles SIGTERM: the first starts the shutdown, the second ends it at once.
     pub(crate) fn ask(&mut self) {
         if let Some(cloud) = &self.cloud {
             cloud.ask();
@@ -25,10 +24,10 @@ impl Parting {
         self.routers.ask();
     }
 
-    /// Ends when the process may end. May be dropped and called again.
+    /// Waits until the process may exit. Cancel safe: may be dropped and called again.
     ///
     /// # Errors
-    /// BGP ended by itself.
+    /// BGP ended by an internal error.
     pub(crate) async fn over(&mut self) -> Result<(), Broken> {
         if let Some(cloud) = self.cloud.as_mut().filter(|_| !self.cloud_left) {
             tokio::select! {
@@ -36,7 +35,7 @@ impl Parting {
                 () = cloud.gone() => {}
             }
             self.cloud_left = true;
-            // The cloud may have had its own reasons.
+            // The cloud's lifecycle may end without a request.
             if !self.routers.is_asked() {
                 self.routers.ask();
             }

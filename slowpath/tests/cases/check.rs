@@ -1,4 +1,4 @@
-//! What was shown against what the case says, and what the case would have to say.
+//! Comparison of a case's expected state with the actual one, and generation of the expected state.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::planes::Below;
 use super::script::{Case, Section, Step};
 use super::stage::Shown;
 
-/// Everything in which a plane is not as the case says, with what is there.
+/// Returns all differences between a plane and the case, with the actual state.
 pub fn complaints(case: &Case, shown: &[Shown], below: Below) -> Vec<String> {
     let mut wrong = Vec::new();
     let nothing = Vec::new();
@@ -53,7 +53,7 @@ pub fn complaints(case: &Case, shown: &[Shown], below: Below) -> Vec<String> {
                 }
             }
         }
-        // What is refused is told where it is shown, or has to be.
+        // Sections of frontends show errors. Without one, `region refuses` must list them.
         if step.there.iter().all(|section| section.words()[0] != "frontends") {
             let others: Vec<String> =
                 others.iter().map(|(at, why)| format!("{at} {why}")).collect();
@@ -63,7 +63,7 @@ pub fn complaints(case: &Case, shown: &[Shown], below: Below) -> Vec<String> {
     wrong
 }
 
-/// Lines that are missing and lines that are too much.
+/// Returns the missing lines and the additional lines.
 fn difference(expected: &[String], there: &[String]) -> String {
     let missing = expected.iter().filter(|line| !there.contains(line));
     let surplus = there.iter().filter(|line| !expected.contains(line));
@@ -71,7 +71,7 @@ fn difference(expected: &[String], there: &[String]) -> String {
     missing.chain(surplus.map(|line| format!("  there:     {line}\n"))).collect()
 }
 
-/// In what the region differs, as a step says.
+/// The expected differences of the region in a step.
 struct Region {
     refuses: BTreeMap<String, String>,
     lacks: Vec<String>,
@@ -91,7 +91,8 @@ impl Region {
         Region { refuses, lacks: lines("region lacks"), adds: lines("region adds") }
     }
 
-    /// What the region should hold where maps hold `plain`, and it held `before`.
+    /// Returns the lines expected of the region where maps have `plain`, and the region had
+    /// `before`.
     fn expected(&self, plain: &[String], before: &[String], kinds: &[&str]) -> Vec<String> {
         let mut lines = without_refused(&self.refuses, plain, before);
         for line in &of_kinds(&self.lacks, kinds) {
@@ -108,7 +109,7 @@ impl Region {
     }
 }
 
-/// A frontend that is refused stays as it was, with its backends.
+/// A rejected frontend stays as it was, with its backends.
 fn without_refused(
     refused: &BTreeMap<String, String>,
     plain: &[String],
@@ -131,8 +132,8 @@ fn without_refused(
     lines
 }
 
-/// Lines of the frontends that are refused, and the others. Reverse NAT is told without protocol
-/// and reach: each frontend has one such line.
+/// Separates the lines of rejected frontends from the others. Reverse NAT lines have no protocol
+/// and scope: each frontend has one such line.
 fn parted(lines: &[String], refused: &BTreeMap<String, String>) -> (Vec<String>, Vec<String>) {
     let mut reverse: Vec<&str> =
         refused.keys().map(|at| at.split('/').next().unwrap_or(at)).collect();
@@ -161,7 +162,7 @@ fn of_kinds(lines: &[String], kinds: &[&str]) -> Vec<String> {
     lines.iter().filter(is_of).cloned().collect()
 }
 
-/// The same, but for no kinds no lines.
+/// Same as `of_kinds`, but returns no lines if no kinds are given.
 fn of_shown(lines: Vec<String>, kinds: &[&str]) -> Vec<String> {
     if kinds.is_empty() { Vec::new() } else { of_kinds(&lines, kinds) }
 }
@@ -176,7 +177,7 @@ fn columns(section: &Section) -> (Table, Vec<String>) {
     (table, columns.into_iter().map(str::to_owned).collect())
 }
 
-/// The cells of a table, by line.
+/// Returns the cells of a table by line.
 fn cells(section: &Section, shown: &Shown) -> Vec<Vec<String>> {
     let (table, columns) = columns(section);
     let rows =
@@ -204,8 +205,8 @@ fn aligned(cells: &[Vec<String>]) -> Vec<String> {
     cells.iter().map(line).collect()
 }
 
-/// A table as it is expected and as it is, in the same form. Frontends that are to be refused are
-/// asked for elsewhere how far they have come.
+/// Returns a table as expected and as it is, in the same form. The progress of frontends that must
+/// be rejected is compared elsewhere.
 fn compared(
     section: &Section,
     shown: &Shown,
@@ -233,7 +234,7 @@ fn compared(
     (expected, aligned(&there))
 }
 
-/// What a case would have to say of each step.
+/// Returns the expected sections of each step, generated from the actual state.
 pub fn written(case: &Case, plain: &[Shown], region: &[Shown]) -> Vec<Vec<Section>> {
     let nothing = Vec::new();
     let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! The planes that cases are played over.
+//! The planes that cases run over.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,21 +13,21 @@ use state::appliance::Appliance;
 use state::plane::Plane;
 use tables::region::{Claim, Place, Region, Role};
 
-/// Slots of Maglev tables: few, so that they are built quickly.
+/// Number of slots of Maglev tables; small, so that they are built quickly.
 const MAGLEV_SIZE: u32 = 251;
-/// Of 1,000 writes to the faulty maps, how many fail.
+/// Number of failing writes per 1,000 writes to the faulty maps.
 const FAULTS: u32 = 100;
 
-/// What lies below the reconciler.
+/// The plane below the reconciler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Below {
     /// Maps in memory.
     Memory,
-    /// The same, of whose writes one in ten fails.
+    /// Maps in memory, of whose writes one in ten fails.
     Faulty,
-    /// The region in a file, as fastpath reads it.
+    /// The region in a file, as for the DPDK fastpath.
     File,
-    /// The region in kernel maps, as `plane = "xdp"` has it.
+    /// The region in kernel maps, as with `plane = "xdp"`.
     KernelMaps,
 }
 
@@ -36,7 +36,7 @@ impl Below {
         matches!(self, Below::File | Below::KernelMaps)
     }
 
-    /// An empty one. The number decides which writes fail.
+    /// Creates an empty plane. The seed selects the writes that fail.
     pub fn made(self, seed: u64) -> Box<dyn Played> {
         match self {
             Below::Memory => Box::new(Maps::made(0, seed)),
@@ -47,16 +47,16 @@ impl Below {
     }
 }
 
-/// A plane, and what belongs to its process.
+/// A plane with its process.
 pub trait Played {
     fn plane(&mut self) -> &mut dyn Plane;
-    /// The appliance is so now.
+    /// Applies new attributes of the appliance.
     fn appoint(&mut self, appliance: &Appliance);
-    /// The process ends and another begins over what it left.
+    /// Ends the process and starts another over the same state.
     fn restart(&mut self, appliance: &Appliance);
-    /// What others do meanwhile.
+    /// Performs the work of other processes.
     fn meanwhile(&mut self, now: Instant);
-    /// Grows with each write.
+    /// Returns a counter of writes.
     fn writes(&self) -> u64;
     fn faults(&self) -> u64;
 }
@@ -85,7 +85,7 @@ impl Played for Maps {
         &mut self.0
     }
 
-    /// Whether cluster addresses are open is known from the start of a process.
+    /// Whether cluster addresses are open is fixed at process start.
     fn appoint(&mut self, appliance: &Appliance) {
         self.restart(appliance);
     }
@@ -105,7 +105,7 @@ impl Played for Maps {
     }
 }
 
-/// The region, with a fastpath of one lcore that has no packets.
+/// The region, with a fastpath of one lcore without packets.
 struct InRegion {
     config: Arc<Config>,
     place: Place,
@@ -114,7 +114,7 @@ struct InRegion {
     _claim: Claim<'static>,
 }
 
-/// Regions of one test process.
+/// Counts the regions of this test process.
 static MADE: AtomicU32 = AtomicU32::new(0);
 
 fn config(plane: &str) -> Config {
@@ -155,7 +155,7 @@ fn config(plane: &str) -> Config {
     config::from_toml(&text).unwrap()
 }
 
-/// Mapped until the test process ends.
+/// Opens a region that stays mapped until the test process ends.
 fn open(config: &Config) -> &'static Region {
     let opened = hugepages::open_region(config, Unreadable::Refuse).unwrap();
     Box::leak(Box::new(opened.region))

@@ -1,32 +1,32 @@
-//! Case files: read into steps, written back.
+//! Case files: parsing and writing.
 
 use std::path::{Path, PathBuf};
 
-/// A case: what is done and what is there then, step by step.
+/// A case: a sequence of steps with actions and expected state.
 pub struct Case {
-    /// The file's name without its end.
+    /// File name without extension.
     pub name: String,
     path: PathBuf,
-    /// The sentence.
+    /// The sentence at the beginning.
     pub sentence: String,
     pub steps: Vec<Step>,
 }
 
-/// What is done, and what is there then.
+/// Actions, and the expected state after them.
 #[derive(Default)]
 pub struct Step {
     pub done: Vec<Section>,
     pub there: Vec<Section>,
 }
 
-/// A title and what is below it.
+/// A title and the lines below it.
 #[derive(Clone)]
 pub struct Section {
     pub title: String,
     pub body: String,
 }
 
-/// First words of titles of what is there.
+/// First words of the titles of expected state.
 const THERE: [&str; 6] = ["services", "frontends", "backends", "conditions", "maps", "region"];
 
 impl Section {
@@ -35,7 +35,7 @@ impl Section {
         Section { title: title.to_owned(), body }
     }
 
-    /// The words of the title.
+    /// Returns the words of the title.
     pub fn words(&self) -> Vec<&str> {
         self.title.split_whitespace().collect()
     }
@@ -46,14 +46,14 @@ impl Section {
 }
 
 impl Step {
-    /// The section of that title, as far as it goes.
+    /// Returns the expected section with this title.
     pub fn there(&self, title: &str) -> Option<&Section> {
         self.there.iter().find(|section| section.title == title)
     }
 }
 
 impl Case {
-    /// All cases, by name.
+    /// Returns all cases by name.
     pub fn all() -> Vec<Case> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
         let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
@@ -94,7 +94,7 @@ impl Case {
         Case { name, path: path.to_owned(), sentence, steps }
     }
 
-    /// Puts what is there in place of what is written.
+    /// Replaces the expected state in the file by the given one.
     pub fn write(&self, there: &[Vec<Section>]) {
         let mut text = format!("{}\n", self.sentence);
         for (step, there) in self.steps.iter().zip(there) {

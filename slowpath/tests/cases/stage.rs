@@ -1,4 +1,4 @@
-//! A case is played: objects, tables, reconciler and a plane, and a time that the stage moves.
+//! Runs a case: objects, tables, reconciler and a plane, with a simulated clock.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -23,28 +23,28 @@ use state::writer::{Initializer, Writer};
 use super::planes::{Below, Played};
 use super::script::{Case, Section};
 
-/// Longer than any retry and any patience.
+/// Longer than any retry interval and any patience.
 const ROUND: Duration = Duration::from_secs(61);
 
-/// What a plane and the tables above it showed after a step.
+/// State of a plane and the tables after a step.
 pub struct Shown {
     /// Services, frontends, backends.
     pub rows: [Vec<Row>; 3],
     pub conditions: Vec<String>,
     /// The dump without identifiers.
     pub lines: Vec<String>,
-    /// Frontends that the plane refuses, and why.
+    /// Frontends that the plane rejects, with the cause.
     pub refused: BTreeMap<String, String>,
 }
 
-/// All that a case showed.
+/// The result of a case.
 pub struct Of {
     pub shown: Vec<Shown>,
-    /// Writes that failed on purpose.
+    /// Number of injected write errors.
     pub faults: u64,
 }
 
-/// Plays a case; panics where a step can't be done. The seed decides which writes fail.
+/// Runs a case; panics if a step can't be performed. The seed selects the writes that fail.
 pub fn play(case: &Case, below: Below, seed: u64) -> Of {
     let mut stage = Stage::new(below.made(seed));
     let mut shown = Vec::new();
@@ -67,7 +67,7 @@ struct Stage {
     now: Now,
 }
 
-/// What a restart loses.
+/// The state that a restart loses.
 struct Process {
     writer: Writer,
     reflector: Reflector,
@@ -77,7 +77,7 @@ struct Process {
 
 impl Process {
     fn new(precedence: &Precedence) -> Process {
-        // Nothing is done again for its own sake: the stage asks for it.
+        // No periodic passes: the stage requests them.
         let long = Duration::from_secs(100 * 86_400);
         let settings = Settings { pass: long, prune: long, ..Settings::default() };
         Process {
@@ -126,12 +126,12 @@ impl Stage {
         let written = documents(yaml).into_iter().next().unwrap_or(Value::Null);
         self.appliance = configured(&written);
         self.below.appoint(&self.appliance);
-        // Copies of node ports come with what is said, and go with what is pruned.
+        // Copies of node ports are added by a full pass and removed by pruning.
         self.process.reconciler.say_again();
         self.process.reconciler.prune_now(self.now);
     }
 
-    /// Makes changes and the rows that follow from them, in one transaction.
+    /// Applies changes and derives the rows, in one transaction.
     fn change(&mut self, changes: Vec<Change>) {
         let events = self.changed(changes);
         self.reflect(&events);
@@ -162,7 +162,7 @@ impl Stage {
         self.tell(told);
     }
 
-    /// Objects are told what became of them.
+    /// Stores verdicts as conditions of the objects.
     fn tell(&mut self, told: Vec<Told>) {
         let conditions = told.into_iter().map(|told| told.into_change(self.now.wall)).collect();
         self.changed(conditions);
@@ -203,8 +203,8 @@ impl Stage {
         to.commit();
     }
 
-    /// The process ends; `meanwhile` is asked before the next begins. What is in the maps is found
-    /// there, and what is said again gets the identifiers that it had.
+    /// Restarts the process, applying `meanwhile` in between. The maps keep their content, and
+    /// objects applied again get the identifiers that they had.
     fn restart(&mut self, meanwhile: Vec<Change>, waiting: bool) {
         let before = self.numbered();
         self.process = Process::new(&self.precedence);
@@ -234,7 +234,7 @@ impl Stage {
         let news = self.process.writer.news(reconciler.seen());
         reconciler.step(self.now, &news, &self.appliance, self.below.plane());
         self.below.meanwhile(self.now.steady);
-        // What lcores acknowledge is heard with the next step.
+        // Acknowledgments of lcores are read by the next step.
         reconciler.step(self.now, &news, &self.appliance, self.below.plane());
         self.below.meanwhile(self.now.steady);
     }
@@ -251,8 +251,7 @@ impl Stage {
         self.steps();
     }
 
-    /// Time passes until nothing is left to do; then everything is said again, and nothing is
-    /// written.
+    /// Advances the time until there is no more work. A full pass after that must write nothing.
     fn settle(&mut self, at: &str) {
         for round in 0.. {
             assert!(round < 300, "{at}: writes fail for ever");
@@ -262,7 +261,7 @@ impl Stage {
                 break;
             }
         }
-        // The region lets go of what has drained, one thing after the other.
+        // The region removes drained entries one after the other.
         (0..3).for_each(|_| self.pass(Duration::from_secs(2)));
         let before = self.below.writes();
         let lines = self.numbered();
@@ -277,7 +276,7 @@ impl Stage {
         );
     }
 
-    /// Whether something failed on purpose and has not succeeded since.
+    /// Returns whether an injected error has not been followed by a success yet.
     fn fails(&self) -> bool {
         let reconciler = &self.process.reconciler;
         let on_purpose = |text: &str| text.contains("on purpose");
@@ -305,7 +304,7 @@ impl Stage {
     }
 }
 
-/// Exactly three words.
+/// Returns the three words of a line; panics for another number.
 fn words(line: &str) -> [&str; 3] {
     let words: Vec<&str> = line.split_whitespace().collect();
     words.try_into().unwrap_or_else(|_| panic!("`{line}` has not three words"))
@@ -332,7 +331,7 @@ fn puts(text: &str) -> Vec<Change> {
     objects.into_iter().map(Change::put).collect()
 }
 
-/// `Service shop/web of api`.
+/// Parses lines like `Service shop/web of api`.
 fn deletes(section: &Section) -> Vec<Change> {
     let key = |line: &str| {
         let [kind, name, "of", source] = line.split_whitespace().collect::<Vec<_>>()[..] else {
@@ -344,7 +343,7 @@ fn deletes(section: &Section) -> Vec<Change> {
     section.lines().map(key).collect()
 }
 
-/// `Service shop/web of api: Accepted=False Shadowed: ...`.
+/// Formats conditions like `Service shop/web of api: Accepted=False Shadowed: ...`.
 fn conditions(object: &Object) -> Vec<String> {
     let status = object.life().status.iter().flat_map(|status| &status.conditions);
     let line = |condition: &state::object::Condition| {
@@ -355,7 +354,7 @@ fn conditions(object: &Object) -> Vec<String> {
     status.map(line).collect()
 }
 
-/// Identifiers of services and backends by address, from a dump that shows them.
+/// Returns identifiers of services and backends by address, from a dump that includes them.
 fn identifiers(lines: &[String]) -> BTreeMap<String, String> {
     let of = |line: &String| {
         let (what, rest) = line.split_once(": ID=")?;
@@ -366,8 +365,8 @@ fn identifiers(lines: &[String]) -> BTreeMap<String, String> {
     lines.iter().filter_map(of).collect()
 }
 
-/// The appliance of a configuration with these keys; `addresses` are those of its ingress, and
-/// `zone_aware`, which no configuration turns off, is set beside it.
+/// Returns the appliance of a configuration with these keys. `addresses` are those of its ingress.
+/// `zone_aware`, which the configuration can't turn off, is set separately.
 fn configured(written: &Value) -> Appliance {
     let mut keys = written.as_object().cloned().unwrap_or_default();
     let zone_aware = keys.remove("zone_aware").is_none_or(|value| value == true);
@@ -380,7 +379,7 @@ fn configured(written: &Value) -> Appliance {
         addresses.as_array().expect("a list of addresses").iter().map(address).collect();
     let mut text = String::from("name = \"edge\"\n");
     for (key, value) in keys {
-        // JSON's texts, numbers, truths and lists of texts are TOML's.
+        // JSON strings, numbers, booleans and lists of strings are valid TOML.
         text += &format!("{key} = {value}\n");
     }
     let nothing = addresses.is_empty();
@@ -389,6 +388,6 @@ fn configured(written: &Value) -> Appliance {
     text += "[fastpath]\nlcores = [1]\n";
     let config = config::from_toml(&text).unwrap_or_else(|wrong| panic!("{text}: {wrong}"));
     let appliance = Appliance { zone_aware, ..desired::appliance(&config) };
-    // Every appliance has an address; a case that names none is about none.
+    // Every configuration has an address; a case without addresses has none.
     if nothing { Appliance { addresses: Vec::new(), ..appliance } } else { appliance }
 }

@@ -1,4 +1,4 @@
-//! The API as programs meet it: over the unix socket, and over TCP with TLS and a token.
+//! The API as clients use it: over the unix socket, and over TCP with TLS and a token.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::generation;
 const JSON: (&str, &str) = ("Content-Type", "application/json");
 const PATCH: (&str, &str) = ("Content-Type", "application/merge-patch+json");
 
-/// An appliance without a services file.
+/// Returns an appliance without a services file.
 fn served(name: &str) -> Folder {
     let folder = Folder::new(name);
     folder.write("weir.toml", &without_file(&folder));
@@ -79,7 +79,7 @@ fn objects_are_written_conditionally_and_read_back() {
     is_problem(&ask("DELETE", &[("If-Match", &first)], ""), 412, "changed", &[]);
     assert_eq!(ask("GET", &[("If-None-Match", etag(&second))], "").status, 304);
     assert_eq!(ask("GET", &[("If-None-Match", &first)], "").status, 200);
-    // A part of it, and what is not named stays.
+    // A patch of some fields leaves the others.
     let patch = json!({ "labels": { "tier": "front" }, "spec": { "affinity_s": 30 } });
     let third = ask("PATCH", &[PATCH], &patch.to_string());
     assert_eq!(third.status, 200, "{third:?}");
@@ -91,7 +91,7 @@ fn objects_are_written_conditionally_and_read_back() {
     assert_eq!(json["spec"]["frontends"][0]["port"], 81);
     let patched = ask("PATCH", &[PATCH], r#"{"spec": {"affinity_s": null}}"#).json();
     assert!(patched["spec"].get("affinity_s").is_none(), "{patched}");
-    // As if.
+    // Dry run.
     let tried = folder.ask("DELETE", &format!("{path}?dry_run=true"), &[], "");
     assert_eq!(tried.status, 204, "{tried:?}");
     assert_eq!(ask("GET", &[], "").json(), patched);
@@ -134,7 +134,8 @@ fn what_is_wrong_is_told_by_its_field() {
     );
     let other = json!({ "source": "file", "spec": {} }).to_string();
     is_problem(&ask("PUT", "objects/services/a", &[JSON], &other), 403, "foreign", &["`file`"]);
-    // Nobody reads it, so that a client that doesn't ask first finds the door shut.
+    // The body is not read, so a client that does not send `Expect: 100-continue` gets a closed
+    // connection.
     folder.write("long", &format!("{{\"spec\": {{\"x\": \"{}\"}}}}", "x".repeat(5 << 20)));
     let out = Command::new("curl")
         .args(["--silent", "--include", "--max-time", "20", "--unix-socket", &folder.socket()])
@@ -164,7 +165,7 @@ fn what_is_wrong_is_told_by_its_field() {
     let answer = ask("POST", "objects/services", &[], "");
     is_problem(&answer, 405, "method", &["POST"]);
     assert!(answer.header("allow").is_some_and(|allow| allow.contains("GET")), "{answer:?}");
-    // What the file says is read by its source, and is not the API's.
+    // The file's object belongs to its source, not to the API.
     is_problem(&ask("GET", "objects/services/default/web", &[], ""), 404, "absent", &["file"]);
     let of_file = ask("GET", "objects/services/default/web?source=file", &[], "");
     assert_eq!((of_file.status, &of_file.json()["source"]), (200, &json!("file")));
@@ -245,7 +246,7 @@ fn a_watch_tells_what_happens_after_a_revision() {
     let mut said = String::new();
     weir.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert!(!weir.wait().unwrap().success() && said.contains("has ended"), "{said}");
-    // The next process knows what is, and not what was before.
+    // The next process has the current state, but not the history.
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
     let watch = |query: &str| {
@@ -270,19 +271,19 @@ fn who_waits_is_told_when_lcores_serve_it_or_why_not() {
     let waited =
         |name: &str, body: &Value| put(&folder, &format!("services/{name}?wait=300ms"), body);
     assert_eq!(waited("a", &service(1, 80)).status, 202, "nobody moves packets");
-    // An address that another has, and a node port that is none.
+    // An address of another service, and an invalid node port.
     let answer = waited("b", &service(1, 80));
     is_problem(&answer, 409, "not-in-force", &["belongs to service `a`", "Service b of api"]);
     let mut node = service(2, 80);
     node["spec"]["frontends"][0]["type"] = "NodePort".into();
     is_problem(&waited("c", &node), 409, "not-in-force", &["30000 to 32767", "node_ports"]);
-    // The object's conditions are written behind the answer.
+    // The object's conditions are written after the response.
     eventually("the condition Refused", || {
         let kept = folder.ask("GET", "/v1/objects/services/c", &[], "").json();
         met(kept["status"]["conditions"][0]["reason"] == "Refused", || kept.to_string())
     });
 
-    // An lcore that does nothing but acknowledge.
+    // An lcore that only acknowledges generations.
     let region = tables::region::Region::open(folder.path.join("region/file").as_path());
     let region: &'static tables::region::Region = Box::leak(Box::new(region.unwrap()));
     let _fastpath = region.claim(tables::region::Role::Fastpath).unwrap();
@@ -301,7 +302,7 @@ fn who_waits_is_told_when_lcores_serve_it_or_why_not() {
             put(&folder, "services/d?wait=20s", &service(4, 80)),
             put(&folder, "backends/d?wait=20s", &backends("d")),
             folder.ask("DELETE", "/v1/objects/services/d?wait=20s", &[], ""),
-            // All that a source says, and then nothing.
+            // The complete list of a source, then an empty one.
             said(
                 &folder,
                 &json!([object("Service", &service(5, 80)), object("Backends", &backends("e"))]),
@@ -318,7 +319,7 @@ fn object(kind: &str, spec: &Value) -> Value {
     json!({ "kind": kind, "name": "e", "spec": spec["spec"] })
 }
 
-/// What a commit is answered that waits for all of it to be in force.
+/// Sends a complete list with `wait`; returns the response to the commit.
 fn said(folder: &Folder, objects: &Value) -> Answer {
     let ask = |method: &str, path: &str, body: &str| {
         folder.ask(method, &format!("/v1/sources/k8s/sessions{path}"), &[JSON], body)
@@ -329,7 +330,7 @@ fn said(folder: &Folder, objects: &Value) -> Answer {
     ask("POST", &format!("/{session}/commit?wait=20s"), r#"{"allow_removal": true}"#)
 }
 
-/// Makes a certificate, and returns the configuration of an API with it and a file of a token.
+/// Creates a certificate; returns the configuration of an API with it and a token file.
 pub fn write_certificate(folder: &Folder, port: u16) -> String {
     let path = folder.path.display();
     let made = Command::new("openssl")
@@ -366,7 +367,7 @@ fn over_tcp_there_is_tls_and_a_token() {
         String::from_utf8(out.stdout).unwrap()
     };
     let list = format!("https://localhost:{port}/v1/objects/services");
-    // A peer that says nothing holds up nobody.
+    // A client that sends nothing does not delay others.
     let _silent = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
     let bearer = format!("Authorization: Bearer {token}");
     let good = Answer::read(&curl(&["-H", &bearer, &list])).unwrap();
@@ -420,7 +421,7 @@ fn the_document_names_every_kind_and_nothing_that_is_not_there() {
     for reference in text.split("\"$ref\":\"#").skip(1).filter_map(|rest| rest.split('"').next()) {
         assert!(document.pointer(reference).is_some(), "{reference} leads nowhere");
     }
-    // A stream that is given up is heard of.
+    // A stream that the client abandons is detected.
     let watch = Request::new("GET", "/v1/objects/services?watch=true");
     drop(control_client::send(Path::new(&folder.socket()), &watch).unwrap());
 }
@@ -457,7 +458,8 @@ fn the_appliance_is_shown_as_configured_and_written_by_nobody_else() {
         }
     }
     assert_eq!(listed(), shown);
-    // A file of it is left out, by name; the configuration alone changes it, at the next start.
+    // A file with that object is skipped with a notice: only the configuration changes it, at the
+    // next start.
     folder.write("edge.json", &shown.to_string());
     let file = folder.path.join("edge.json").display().to_string();
     let out = folder.weir(&["apply", "-f", &file, "--wait", "0"]);

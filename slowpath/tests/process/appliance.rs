@@ -1,4 +1,4 @@
-//! An appliance of a test's own: its files, and the two programs over them.
+//! An appliance of a test: its files, and the processes `slowpath` and `weir`.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
@@ -18,15 +18,15 @@ pub struct Folder {
     pub ports: [u16; 3],
 }
 
-/// The `weir` program, which is of another crate and lies beside `slowpath`.
+/// Returns the path of `weir`, which another crate builds into the folder of `slowpath`.
 pub fn weir() -> PathBuf {
     let path = Path::new(env!("CARGO_BIN_EXE_slowpath")).with_file_name("weir");
     assert!(path.exists(), "{path:?} is not there: `cargo build -p cli` builds it");
     path
 }
 
-/// A port that is free, and that this function has not returned before: the kernel may offer one
-/// that was just closed again.
+/// Returns a free port that this function has not returned before. The kernel may assign a port
+/// again that was just closed.
 pub fn free_port() -> u16 {
     static RETURNED: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -119,7 +119,7 @@ impl Folder {
         self.slowpath_with(&[])
     }
 
-    /// With these variables in its environment.
+    /// Starts slowpath with additional environment variables.
     pub fn slowpath_with(&self, environment: &[(&str, &str)]) -> Running {
         let log = std::fs::File::create(self.path.join("log")).unwrap();
         let mut program = Command::new(env!("CARGO_BIN_EXE_slowpath"));
@@ -133,7 +133,7 @@ impl Folder {
         program.arg("--config").arg(self.path.join("weir.toml")).args(args).output().unwrap()
     }
 
-    /// What `weir ARGS --json` prints, once it fits.
+    /// Runs `weir ARGS --json` until the output satisfies `fits`; returns the output.
     pub fn until(
         &self,
         args: &[&str],
@@ -142,7 +142,7 @@ impl Folder {
         self.until_within(PATIENCE, args, fits)
     }
 
-    /// The same with more patience.
+    /// Same, with another timeout.
     pub fn until_within(
         &self,
         patience: Duration,
@@ -156,18 +156,18 @@ impl Folder {
         })
     }
 
-    /// What slowpath logged.
+    /// Returns slowpath's log.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.path.join("log")).unwrap_or_default()
     }
 
-    /// Asks the API over the unix socket.
+    /// Sends a request to the API over the unix socket.
     pub fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
         let tried = self.try_to_ask(method, path, headers, body);
         tried.unwrap_or_else(|e| panic!("{method} {path}: {e}"))
     }
 
-    /// The same, where nobody may answer.
+    /// Same, but returns `None` if there is no response.
     pub fn try_to_ask(
         &self,
         method: &str,
@@ -199,11 +199,11 @@ impl Drop for Folder {
     }
 }
 
-/// A process that does not outlive its test.
+/// A process that is killed when its test ends.
 pub struct Running(pub Child);
 
 impl Running {
-    /// As if the power were gone for this process alone.
+    /// Kills the process with SIGKILL.
     pub fn kill(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
@@ -217,7 +217,7 @@ impl Drop for Running {
     }
 }
 
-/// What the API answered.
+/// A response of the API.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
@@ -226,7 +226,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// None where it is cut short.
+    /// Parses a response; `None` if it is incomplete.
     pub fn read(text: &str) -> Option<Answer> {
         let (head, body) = text.split_once("\r\n\r\n")?;
         let status = head.split(' ').nth(1)?.parse().ok()?;

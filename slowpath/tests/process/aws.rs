@@ -1,4 +1,4 @@
-//! slowpath at AWS: the real process, asked and ended, with the stand-in in this one.
+//! slowpath at AWS: the real process, with an AWS emulator in the test's process.
 
 use std::process::Command;
 
@@ -12,7 +12,7 @@ use crate::appliance::{Folder, Running};
 
 const OWN_IP: &str = "10.0.1.11";
 
-/// An interface of this machine for the time of a test: what a fastpath would have made.
+/// A network interface for the duration of a test, in place of the fastpath's.
 struct Port(&'static str);
 
 impl Port {
@@ -30,7 +30,7 @@ impl Drop for Port {
     }
 }
 
-/// The appliance of a test, at a stand-in of its own. Its ingress port is `tap`.
+/// The appliance of a test, with an emulator of its own. Its ingress port is `tap`.
 struct Stage {
     folder: Folder,
     aws: Standin,
@@ -48,7 +48,7 @@ impl Stage {
         Stage { folder, aws, _runtime: runtime }
     }
 
-    /// As it was left by one that was here before: registered, and healthy.
+    /// Sets the state left by an earlier process: registered and healthy.
     fn registered(self) -> Stage {
         self.aws.with(|world| {
             let rhythm = world.groups[0].rhythm();
@@ -65,7 +65,7 @@ impl Stage {
             .slowpath_with(&[("AWS_ENDPOINT_URL", url), ("AWS_EC2_METADATA_SERVICE_ENDPOINT", url)])
     }
 
-    /// What the control socket says of it, once it fits.
+    /// Polls the status of the control socket until it satisfies `fits`.
     fn until(&self, fits: impl Fn(&Value) -> bool) -> Value {
         eventually("a report of the cloud that fits", || {
             let told = self.folder.try_to_ask("GET", "/cloud", &[], "");
@@ -80,7 +80,7 @@ impl Stage {
         assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
     }
 
-    /// It ends with status 0; what it wrote last.
+    /// Waits for the process to exit with status 0; returns its log.
     fn ended(&self, slowpath: &mut Running) -> String {
         let status = slowpath.0.wait().unwrap();
         assert!(status.success(), "{status}: {}", self.folder.log());
@@ -118,7 +118,7 @@ fn without_a_fastpath_it_says_503_with_the_reasons_and_registers_nothing() {
 
 #[test]
 fn sigterm_while_it_looks_for_its_place_ends_it() {
-    // There is no such interface, and so no place.
+    // The interface does not exist, so discovery can't finish.
     let stage = Stage::new("aws-looking", "wsp-none9");
     let mut slowpath = stage.slowpath();
     let told = stage.until(|told| told["trouble"] != "");
@@ -139,7 +139,7 @@ fn sigterm_deregisters_and_the_second_ends_it_at_once() {
     stage.signal(&slowpath, "-TERM");
     let told = stage.until(|told| told["phase"] == "leaving");
     assert_eq!(told["leaving"]["why"], "leaving: SIGTERM came");
-    // The deregistration is on its way; the second signal would end that too.
+    // The deregistration is in progress; a second signal would abort it.
     stage.until(|_| stage.state() == Some(State::Draining));
     stage.signal(&slowpath, "-TERM");
     let log = stage.ended(&mut slowpath);
@@ -157,7 +157,7 @@ fn sigint_ends_it_and_leaves_the_registration() {
     stage.ended(&mut slowpath);
     assert_eq!(stage.state(), Some(State::Healthy));
     assert!(!stage.asked("DeregisterTargets"));
-    // Its successor finds it so, and its place in what was kept.
+    // The successor finds it so, and its target in the persisted state.
     assert!(stage.folder.path.join("state/aws.json").exists());
     let _again = stage.slowpath();
     stage.until(|told| told["state"] == "healthy");

@@ -1,4 +1,4 @@
-//! What is wanted, taken out of one appliance and put into another.
+//! Backup and restore: desired state exported from one appliance and imported into another.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use crate::api::without_file;
 use crate::appliance::Folder;
 use crate::generation;
 
-/// Runs `weir`, which ends with this code; what it printed, and what it complained of.
+/// Runs `weir`, which must exit with this code; returns stdout and stderr.
 #[track_caller]
 fn run(folder: &Folder, args: &[&str], code: i32) -> (String, String) {
     let out = folder.weir(args);
@@ -15,7 +15,7 @@ fn run(folder: &Folder, args: &[&str], code: i32) -> (String, String) {
     (text(&out.stdout), text(&out.stderr))
 }
 
-/// Kind, name, source and spec of all that is wanted.
+/// Returns kind, name, source and spec of all desired objects.
 fn wanted(folder: &Folder) -> Vec<[Value; 4]> {
     let (all, _) = run(folder, &["get", "all", "-o", "json"], 0);
     let all: Vec<Value> = serde_json::from_str(&all).unwrap();
@@ -58,14 +58,14 @@ fn a_backup_brings_back_what_the_api_said_and_on_demand_what_others_said() {
         run(&folder, &[&["apply", "-f", &path, "--wait", "0"], more].concat(), code)
     };
 
-    // As it is: nothing changes, and what others say is left to them, by name.
+    // Applied as it is: nothing changes, and objects of other sources are skipped with a notice.
     let (text, told) = apply(&[], 0);
     assert!(text.contains("Service shop/web: unchanged"), "{text}");
     for (object, source) in [("default/web", "file"), ("inventory/dns", "inventory")] {
         let left = format!("Service {object}: left out: source `{source}` says it");
         assert!(told.contains(&left), "{told}");
     }
-    // What is gone is not made again by a file of before, unless that is what is asked for.
+    // An older file does not create a deleted object again unless `--restore` is given.
     run(&folder, &["service", "delete", "shop/web", "--wait", "0"], 0);
     assert!(apply(&[], 1).1.contains("the object is gone"));
     apply(&["--restore"], 0);

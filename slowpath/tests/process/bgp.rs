@@ -1,5 +1,5 @@
-//! BGP as operators meet it: the real process with FRR at the other end of a cable, looked at by
-//! `weir bgp`, the API and metrics.
+//! BGP as operators see it: the real process with FRR as its neighbor, observed by `weir bgp`, the
+//! API and the metrics.
 
 use std::process::Output;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tables::region::{Region, Role};
 use crate::appliance::{Folder, Running};
 use crate::check_with_promtool;
 
-/// The data port's address, by which the neighbor reaches us.
+/// Address of the ingress port, at which the neighbor reaches the appliance.
 const OURS: &str = "10.97.1.10";
 const THEIRS: &str = "10.97.1.1";
 
@@ -26,7 +26,7 @@ router bgp 65002
  neighbor 10.97.1.10 bfd
 ";
 
-/// An lcore that does nothing but poll and acknowledge, its links up.
+/// An lcore that only polls and acknowledges, with its links up.
 struct Polling {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -55,12 +55,12 @@ impl Polling {
 impl Drop for Polling {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // A panic in it was printed where it happened.
+        // A panic in the thread has been printed already.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// The appliance in its namespace, and the neighbor's.
+/// The appliance in its network namespace, and the neighbor's namespace.
 struct Stage {
     folder: Folder,
     theirs: Arc<Netns>,
@@ -70,7 +70,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// With a service and no policy.
+    /// Creates a stage with a service and no policy.
     fn new() -> Stage {
         let (ours, theirs) = (namespace("ours").unwrap(), namespace("theirs").unwrap());
         let end = |ns, device, address| End { ns, device, addresses: address };
@@ -102,14 +102,14 @@ impl Stage {
         self.folder.write(&format!("wanted/{name}.yaml"), &policy.to_string());
     }
 
-    /// What `weir bgp ARGS` tells people.
+    /// Runs `weir bgp ARGS`; returns exit code, stdout and stderr.
     fn shown(&self, args: &[&str]) -> (Option<i32>, String, String) {
         let Output { status, stdout, stderr } = self.folder.weir(&[&["bgp"], args].concat());
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         (status.code(), text(stdout), text(stderr))
     }
 
-    /// What `weir bgp ARGS --json` tells, once it fits.
+    /// Runs `weir bgp ARGS --json` until the output satisfies `fits`.
     fn until(&self, args: &[&str], fits: impl Fn(&Value) -> bool) -> Value {
         self.folder.until(&[&["bgp"], args].concat(), fits)
     }
@@ -126,7 +126,7 @@ impl Stage {
     }
 }
 
-/// A router that announces all services' addresses to one neighbor.
+/// Returns a router that advertises the addresses of all services to one neighbor.
 fn router(asn: u32, neighbor: &Value) -> Value {
     json!({ "local_asn": asn, "router_id": OURS, "neighbors": [neighbor],
         "advertisements": [{ "services": {}, "attributes": { "communities": ["65001:7"] } }] })
@@ -157,7 +157,7 @@ fn sessions_routes_and_policies_are_told_by_command_api_and_metrics() {
     what_is_wrong(&stage);
 }
 
-/// Nobody answers yet: what there shall be is told, and nothing that is.
+/// No neighbor yet: the desired state is shown, and no session.
 fn not_up(stage: &Stage) {
     let is_one = |all: &Value| rows(all).len() == 1;
     let available = stage.until(&["routes", "available"], is_one);
@@ -176,7 +176,7 @@ fn not_up(stage: &Stage) {
 }
 
 fn up(stage: &Stage, frr: &Frr) {
-    // FRR's BFD begins anew once its session is up, and takes it down with it: after that it stays.
+    // FRR restarts BFD once the session is up, which takes it down once; after that it is stable.
     stage.until(&["peers", "--detail"], |all| {
         let peer = &all["peers"][0];
         let is_up = peer["state"] == "established" && peer["since_s"].as_f64() > Some(4.0);
@@ -233,7 +233,7 @@ fn routes(stage: &Stage) {
     let (_, table, _) = stage.shown(&["policies"]);
     assert!(table.starts_with("VROUTER  POLICY NAME  TYPE"), "{table}");
     assert!(table.contains("203.0.113.1/32 (32..32)") && table.contains("reject"), "{table}");
-    // The same over the API.
+    // The API returns the same.
     let ask = |path: &str| stage.folder.ask("GET", &format!("/v1/bgp{path}"), &[], "");
     assert_eq!(ask("/policies").json(), policies);
     let of = ask("/routes/advertised?family=ipv4-unicast&router=65001&peer=10.97.1.1").json();
@@ -273,7 +273,8 @@ fn metrics(stage: &Stage) {
         assert!(text.contains(&line), "{line} is missing in\n{text}");
     }
     let keepalives = format!("weir_bgp_received_messages_total{{{who},type=\"keepalive\"}} ");
-    // FRR tells us our own route, and how often the session ended before BFD was up is its affair.
+    // FRR may advertise the appliance's own route back. The number of flaps before BFD was up
+    // depends on FRR.
     let flaps = format!("weir_bgp_session_flaps_total{{{who}}} ");
     let received = format!("weir_bgp_received_routes{{{who},afi=\"ipv4\",safi=\"unicast\"}} ");
     let seconds = "weir_bgp_reconcile_run_duration_seconds_sum ";
@@ -285,7 +286,7 @@ fn metrics(stage: &Stage) {
     check_with_promtool(&text, &stage.folder.path);
 }
 
-/// Several policies, and one that can't be carried out here.
+/// Several policies, and one that can't be carried out on this appliance.
 fn what_is_wrong(stage: &Stage) {
     stage.write("rim", &json!([router(65003, &neighbor())]));
     stage.until(&["peers"], |all| rows(all).is_empty());

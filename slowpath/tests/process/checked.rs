@@ -1,4 +1,4 @@
-//! `weir config check` and slowpath take and refuse the same.
+//! `weir config check` and slowpath accept and reject the same configurations.
 
 use crate::appliance::Folder;
 use crate::generation;

@@ -1,5 +1,5 @@
-//! The programs at the stand-in for AWS: route tables that follow the leader, and what `weir cloud`
-//! says, runs and waits for.
+//! The processes with the AWS emulator: route tables that follow the leader, and the commands of
+//! `weir cloud`.
 
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::command::with_an_lcore;
 
 const OTHER: &str = "i-00000000000000002";
 
-/// An appliance, and AWS around it.
+/// An appliance and an emulated AWS.
 struct Cloud {
     folder: Folder,
     aws: Standin,
@@ -55,7 +55,7 @@ impl Cloud {
         self.program(weir()).args(args).output().unwrap()
     }
 
-    /// What `weir ARGS` prints as JSON, and its exit code.
+    /// Runs `weir ARGS` with JSON output; returns the document and the exit code.
     fn asked(&self, args: &[&str]) -> (Value, Option<i32>) {
         let out = self.weir(&[&["--output", "json"], args].concat());
         let document = serde_json::from_slice(&out.stdout);
@@ -137,7 +137,7 @@ fn doctor_needs_no_slowpath() {
     assert!(none.status.code() == Some(2) && text(&none.stderr).contains("[aws]"), "{none:?}");
 }
 
-/// Ends each command that comes, as if the instance ran it.
+/// Completes each command, as if the instance had run it.
 fn run_there(aws: &Standin, code: i32, output: &str) {
     eventually("a command", || {
         aws.with(|world| {
@@ -150,7 +150,7 @@ fn run_there(aws: &Standin, code: i32, output: &str) {
             Ok(())
         })
     });
-    // It can be seen from now on.
+    // Makes it visible: AWS is eventually consistent.
     aws.advance(Duration::from_secs(2));
 }
 
@@ -184,7 +184,7 @@ fn scripts_wait_until_it_is_so_or_hear_what_it_is() {
     assert_eq!((code, &told["reached"]), (Some(0), &json!(true)));
     let (told, code) = wait(&["instance", OTHER, "stopped", "--timeout", "0"]);
     assert_eq!((code, &told["last"]), (Some(1), &json!("running")));
-    // The group is found by its tag, as the configuration says.
+    // The group is found by its tag from the configuration.
     let (told, code) = wait(&["target", "10.0.1.11", "--timeout", "0"]);
     assert_eq!((code, &told["last"]), (Some(1), &json!("unused")));
     let (told, code) = wait(&["target", "10.0.1.11", "unused"]);

@@ -1,4 +1,4 @@
-//! `weir` as it writes: files, services and backends, with what it prints and how it ends.
+//! Commands of `weir` that write: files, services and backends, with output and exit codes.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
@@ -19,7 +19,7 @@ frontends = [{address = \"203.0.113.7\", port = 80, protocol = \"tcp\"}]
 backends = [{address = \"10.97.2.21\", port = 80}, {address = \"10.97.2.22\", port = 80}]
 ";
 
-/// Runs `weir`, which ends with this code; what it printed, and what it complained of.
+/// Runs `weir`, which must exit with this code; returns stdout and stderr.
 #[track_caller]
 fn run(folder: &Folder, args: &[&str], code: i32) -> (String, String) {
     ended(args, &folder.weir(args), code)
@@ -32,7 +32,7 @@ fn ended(args: &[&str], out: &Output, code: i32) -> (String, String) {
     (text(&out.stdout), text(&out.stderr))
 }
 
-/// Runs a test while an lcore does nothing but acknowledge, with all links up.
+/// Runs a test while an lcore acknowledges generations, with all links up.
 pub fn with_an_lcore(folder: &Folder, test: impl FnOnce()) {
     let region = tables::region::Region::open(folder.path.join("region/file").as_path());
     let region: &'static tables::region::Region = Box::leak(Box::new(region.unwrap()));
@@ -41,7 +41,7 @@ pub fn with_an_lcore(folder: &Folder, test: impl FnOnce()) {
     lcore.join(region, region.epoch(tables::region::Role::Fastpath), 1);
     (0..2).for_each(|arm| lcore.set_link(arm, true));
     let stop = AtomicBool::new(false);
-    /// The lcore ends with the test, however that ends.
+    /// Stops the lcore when the test ends, also by a panic.
     struct Stop<'s>(&'s AtomicBool);
     impl Drop for Stop<'_> {
         fn drop(&mut self) {
@@ -86,7 +86,7 @@ fn a_service_is_applied_compared_changed_drained_and_deleted() {
         assert_eq!(text, made.replace("created", "unchanged") + "in force on all lcores\n");
         assert_eq!(run(&folder, &["diff", "-f", &shop], 0).0, "");
 
-        // What is got is taken back as it is, in either language, and by standard input.
+        // The output of `get` can be applied again, in both formats, also from standard input.
         for output in ["json", "yaml"] {
             let (got, _) = run(&folder, &["get", "service", "shop/web", "-o", output], 0);
             folder.write("got", &got);
@@ -103,7 +103,7 @@ fn a_service_is_applied_compared_changed_drained_and_deleted() {
         let (text, _) = run(&folder, &set, 0);
         let changed = "Service shop/web: changed: spec.affinity_s 30 -> 60, + spec.mss 1300\n";
         assert_eq!(text, format!("{changed}in force on all lcores\n"));
-        // A file that was made of what was before is told so.
+        // A file based on an older revision is rejected with a message.
         folder.write("got", &got.replace("30", "40"));
         let (_, told) = run(&folder, &["apply", "-f", &path(&folder, "got")], 1);
         assert!(told.contains("somebody has changed the object since"), "{told}");
@@ -182,7 +182,7 @@ fn what_a_file_says_is_left_to_it_but_its_backends_can_be_drained() {
     folder.until(&["services"], states(["active", "active"]));
     assert_eq!(folder.until(&["get", "backends"], |_| true).as_array().unwrap().len(), 1);
 
-    // Where the file is preferred, nothing is left behind.
+    // If the file takes precedence, no trace of the rejected write is left.
     slowpath.kill();
     let order = "[[source]]\nname = \"file\"\n[[source]]\nname = \"api\"\n";
     folder.write("weir.toml", &(folder.config() + order));
@@ -209,7 +209,7 @@ fn nothing_is_written_of_files_of_which_something_is_refused() {
     assert_eq!(text, "");
     let begins = format!("{file}:10: Service b of api: spec.mss: 9461 is out of range; allowed");
     assert!(told.starts_with(&begins) && told.ends_with("nothing was written\n"), "{told}");
-    // The same name twice, in two shapes.
+    // The same name twice, in two formats.
     let doubled = SHOP.replace("shop/web", "a");
     folder.write("objects.yaml", &service("a", 0));
     folder.write("more.toml", &doubled);
@@ -220,7 +220,7 @@ fn nothing_is_written_of_files_of_which_something_is_refused() {
     let (_, told) = run(&folder, &["apply", "-f", "/nowhere"], 2);
     assert!(told.contains("/nowhere"), "{told}");
     run(&folder, &["apply"], 2);
-    // Kept, and nobody moves packets.
+    // Stored, but without a fastpath not in force.
     let (text, told) = run(&folder, &["apply", "-f", &more, "--wait", "1"], 1);
     assert_eq!(text, "Service a: created\nBackends a: created\n");
     assert!(told.contains("kept, and not in force on all lcores after 1 s"), "{told}");
@@ -278,7 +278,7 @@ fn what_apply_said_was_done_is_there_after_a_kill() {
             .spawn()
             .unwrap();
         apply.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-        // At another moment each time: while it is tried, while it is written, or after.
+        // At a different moment each time: during the dry run, during the write, or after it.
         std::thread::sleep(std::time::Duration::from_micros(round * 1_000));
         slowpath.kill();
         let out = apply.wait_with_output().unwrap();

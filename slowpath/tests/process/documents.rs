@@ -1,6 +1,6 @@
-//! Every command of README.md, CONTRIBUTING.md, the book and the examples does what the document
-//! says: it runs here, or its arguments are those of the program (`commands.txt` says which, and no
-//! command is left out).
+//! Commands in README.md, CONTRIBUTING.md, the book and the examples: each is run here, or its
+//! arguments are checked against the program's help. `commands.txt` lists every command with its
+//! method; none may be missing.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -13,7 +13,7 @@ use crate::command::with_an_lcore;
 use crate::generation;
 
 const LIST: &str = include_str!("commands.txt");
-/// What an inline piece of code begins with if it is a command.
+/// Program names with which inline code is a command.
 const PROGRAMS: [&str; 11] = [
     "weir",
     "fastpath",
@@ -61,7 +61,7 @@ fn documents() -> Vec<String> {
     files.into_iter().map(|file| std::fs::read_to_string(file).unwrap()).collect()
 }
 
-/// The fenced blocks of a language, and what lies between blocks.
+/// Returns the fenced blocks of a language, and the text between blocks.
 fn blocks(text: &str, language: &str) -> (Vec<String>, String) {
     let (mut blocks, mut rest) = (Vec::new(), String::new());
     for (i, part) in text.split("```").enumerate() {
@@ -74,10 +74,10 @@ fn blocks(text: &str, language: &str) -> (Vec<String>, String) {
     (blocks, rest)
 }
 
-/// A line of a shell without its comment, as one command or several.
+/// Splits a line of shell code into commands, without its comment.
 fn of_line(line: &str) -> Vec<String> {
     let line = line.split(" #").next().unwrap_or_default().trim();
-    // A line of a shell's own stays whole; of the others `;` parts commands.
+    // Shell functions and substitutions stay whole; other lines are split at `;`.
     let whole = line.contains("() {") || line.contains("$(");
     let parts = if whole { vec![line] } else { line.split("; ").collect() };
     let plain = |part: &str| {
@@ -87,7 +87,7 @@ fn of_line(line: &str) -> Vec<String> {
     parts.into_iter().map(plain).filter(|one| !one.is_empty() && !one.starts_with('#')).collect()
 }
 
-/// Commands between backticks: a program and at least one argument.
+/// Returns commands between backticks: a program with at least one argument.
 fn inline(text: &str) -> Vec<String> {
     let pieces = text.split('`').skip(1).step_by(2);
     let is_command = |piece: &&str| {
@@ -107,7 +107,7 @@ fn all_commands() -> BTreeSet<String> {
     all
 }
 
-/// `run 0` and the like, and the command.
+/// Returns method (such as `run 0`) and command of each entry in the list.
 fn listed() -> Vec<(&'static str, &'static str)> {
     let lines = LIST.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let parted = |line: &'static str| {
@@ -130,7 +130,7 @@ fn every_command_of_the_documents_is_listed_once() {
     assert!(all.len() > 60, "{all:#?}");
 }
 
-/// The list's commands of a way, to be run.
+/// Returns the list's commands with a method, to be run.
 fn of(way: &str) -> Vec<&'static str> {
     let all: Vec<_> =
         listed().into_iter().filter(|(how, _)| *how == way).map(|(_, one)| one).collect();
@@ -138,7 +138,8 @@ fn of(way: &str) -> Vec<&'static str> {
     all
 }
 
-/// A shell in the folder for which `weir` is ours, and Weir's paths are the folder's.
+/// Returns a shell in the folder that runs the built `weir`, with Weir's paths replaced by the
+/// folder's.
 fn shell(folder: &Folder, script: &str) -> Command {
     let socket = folder.socket();
     let config = folder.path.join("weir.toml").display().to_string();
@@ -147,7 +148,7 @@ fn shell(folder: &Folder, script: &str) -> Command {
     let programs = weir().parent().unwrap().display().to_string();
     let path = std::env::var("PATH").unwrap();
     let mut bash = Command::new("bash");
-    // The tool's own answer to a refusal is exit code 0: `curl` fails here where the API refuses.
+    // `curl` exits with 0 for an HTTP error; here it fails.
     let strict = r#"
         set -euo pipefail
         curl() { command curl --fail-with-body "$@"; }
@@ -213,7 +214,7 @@ fn arguments_of_other_programs_are_theirs() {
         let mut words = command.split(' ');
         let program = folder.join(words.next().unwrap());
         assert!(program.exists(), "{program:?} is not there: `cargo build --workspace --bins`");
-        // What the program doesn't know ends with another code before `--help` is read.
+        // An unknown command exits with another code before `--help` is evaluated.
         let run = |more: &[&str]| output(Command::new(&program).args(words.clone()).args(more));
         let out = run(&["--help"]);
         assert!(out.status.success(), "{command}: {out:?}");

@@ -1,4 +1,4 @@
-//! Peers without credentials that hold connections: probes, the API and `weir` go on beside them.
+//! Unauthenticated clients that hold connections: probes, the API and `weir` keep working.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
@@ -16,21 +16,21 @@ use crate::api::{without_file, write_certificate};
 use crate::appliance::{Answer, Folder, Running, free_port};
 use crate::generation;
 
-/// A network of loopback addresses that probes come from.
+/// A loopback address that health probes come from.
 const PROBER: Ipv4Addr = Ipv4Addr::new(127, 9, 0, 1);
 
-/// Connects from one of this machine's loopback addresses.
+/// Connects from a loopback address.
 fn connect_from(source: Ipv4Addr, port: u16) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.bind(&SocketAddrV4::new(source, 0).into())?;
     socket.connect(&SocketAddr::from(([127, 0, 0, 1], port)).into())?;
     let stream: TcpStream = socket.into();
-    // A hung test is a failed one.
+    // Turns a hang into a test failure.
     stream.set_read_timeout(Some(Duration::from_secs(20)))?;
     Ok(stream)
 }
 
-/// One probe, answered whole.
+/// Sends one probe; returns the complete response.
 fn probe_from(source: Ipv4Addr, port: u16) -> io::Result<String> {
     let mut stream = connect_from(source, port)?;
     stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: weir\r\n\r\n")?;
@@ -42,13 +42,14 @@ fn probe_from(source: Ipv4Addr, port: u16) -> io::Result<String> {
     }
 }
 
-/// Half-open connections from 200 addresses, and a probe after every fifty of them.
+/// Opens connections from 200 addresses without completing a request, with a probe after every 50
+/// connections.
 fn flood(port: u16, connections: usize) -> Vec<TcpStream> {
     let mut held = Vec::with_capacity(connections);
     for i in 0..connections {
         let source = Ipv4Addr::new(127, 1, (i % 200) as u8, 1);
         let mut stream = connect_from(source, port).unwrap();
-        // Half of them begin a request. One that was evicted is closed.
+        // Half of them begin a request. The connection may have been evicted.
         if i % 2 == 0 {
             let _ = stream.write_all(b"GET / HT");
         }
@@ -60,7 +61,7 @@ fn flood(port: u16, connections: usize) -> Vec<TcpStream> {
     held
 }
 
-/// The value of a metric, with its labels as they are written.
+/// Returns the value of a metric, given with its labels.
 fn metric(folder: &Folder, name: &str) -> u64 {
     let text = folder.get(folder.ports[2], "/metrics", "text/plain");
     let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
@@ -68,7 +69,8 @@ fn metric(folder: &Folder, name: &str) -> u64 {
     found.parse::<f64>().unwrap() as u64
 }
 
-/// With a soft limit of descriptors that a thousand connections use up, as systemd's default is.
+/// Starts slowpath with a soft limit of descriptors that a thousand connections exhaust, like
+/// systemd's default.
 fn slowpath_with_few_descriptors(folder: &Folder) -> Running {
     let log = std::fs::File::create(folder.path.join("log")).unwrap();
     let limited = "ulimit -Sn 1024 && ulimit -Hn 6000 && exec \"$@\"";
@@ -105,7 +107,7 @@ fn probes_are_answered_beside_ten_thousand_half_open_connections() {
     for _ in 0..50 {
         probe_from(PROBER, folder.ports[0]).unwrap();
     }
-    // So is one from anywhere else: nobody else comes in the meantime.
+    // A probe from any other address is answered too: no other client connects at that time.
     probe_from(Ipv4Addr::LOCALHOST, folder.ports[0]).unwrap();
     let listener = |name: &str| metric(&folder, &format!("{name}{{listener=\"health.listen\"}}"));
     assert!(listener("weir_listener_connections") <= 800);
@@ -114,13 +116,13 @@ fn probes_are_answered_beside_ten_thousand_half_open_connections() {
     let text = probe_from(PROBER, node_port).unwrap();
     assert!(text.contains("\"name\":\"web\""), "{text}");
     assert!(metric(&folder, "weir_listener_evicted_total{listener=\"health_check_port\"}") > 0);
-    // All else has descriptors left.
+    // Everything else still has descriptors.
     folder.services(&["10.97.2.12"]);
     folder.until(&["services"], |s| s[0]["backends"][0]["address"] == "10.97.2.12");
     drop((held, of_ports));
 }
 
-/// A client of the API: TLS, and HTTP/1.1 over it.
+/// A client of the API: HTTP/1.1 over TLS.
 struct Client {
     tls: Arc<ClientConfig>,
     port: u16,
@@ -149,7 +151,7 @@ impl Client {
         Ok(stream)
     }
 
-    /// The status code of one request.
+    /// Sends one request; returns its status code.
     fn list(&self, source: Ipv4Addr, token: &str) -> io::Result<u16> {
         let mut stream = self.connect(source)?;
         let head = format!(
@@ -189,7 +191,7 @@ fn an_honest_client_is_served_beside_connections_that_pipeline_and_never_read() 
         let source = Ipv4Addr::new(127, 2, (i / 40) as u8, 1);
         let mut attacker = client.connect(source).unwrap();
         attacker.sock.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
-        // The other side may close it in the middle.
+        // The server may close the connection while it is written to.
         let _ = attacker.write_all(request.as_bytes());
         held.push(attacker);
         if i % 40 == 39 {
@@ -197,7 +199,7 @@ fn an_honest_client_is_served_beside_connections_that_pipeline_and_never_read() 
             assert_eq!(honest.ok(), Some(200), "beside {} connections", held.len());
         }
     }
-    // Of each connection at most one request was answered.
+    // Each connection got at most one response.
     assert!(metric(&folder, "weir_api_auth_failures_total") <= 320);
     drop(held);
 }
@@ -235,7 +237,7 @@ fn a_listener_that_fails_is_shown_and_tried_again_while_the_others_serve() {
         let all = s["listeners"].as_array().unwrap().iter();
         all.map(|one| one["key"].as_str().unwrap().to_owned()).collect()
     };
-    // The token's file is not there either.
+    // The token file does not exist either.
     let all = ["api.listen", "health.listen", "health.tcp", "metrics.listen"];
     let status = folder.until(&["status"], |s| failing(s) == all);
     let errors = status["listeners"].to_string();

@@ -1,4 +1,4 @@
-//! What is kept over restarts, and what a disk may do to it.
+//! Persistence over restarts, and damage of the store's files.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -41,7 +41,7 @@ fn what_the_file_said_serves_while_it_is_missing_and_goes_when_it_says_otherwise
     let objects = folder.until(&["get", "services"], |o| names(o).len() == 2);
     slowpath.kill();
 
-    // The file is gone, and the power went in the middle of a write.
+    // The services file is gone, and the last write was interrupted.
     std::fs::remove_file(folder.path.join("services.toml")).unwrap();
     let state = folder.path.join("state/log");
     std::fs::OpenOptions::new().append(true).open(&state).unwrap().write_all(TORN).unwrap();
@@ -56,13 +56,13 @@ fn what_the_file_said_serves_while_it_is_missing_and_goes_when_it_says_otherwise
     assert_eq!(status["frontends"]["waited_for"][0], "file");
     slowpath.kill();
 
-    // Not even the region is left: after a boot.
+    // The region is gone too, as after a reboot.
     std::fs::remove_file(folder.path.join("region/file")).unwrap();
     let mut slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
     assert_eq!(names(&folder.until(&["services"], both)), ["shop/a", "shop/b"]);
 
-    // While nobody looked, one was taken out.
+    // A backend was removed while slowpath was down.
     slowpath.kill();
     folder.write("services.toml", &service("shop/b", 12));
     let mut slowpath = folder.slowpath();
@@ -75,7 +75,7 @@ fn what_the_file_said_serves_while_it_is_missing_and_goes_when_it_says_otherwise
     folder.until(&["get", "services"], |o| names(o) == ["shop/b"]);
 }
 
-/// Flips a bit in the middle of a file of the store; returns the file as it was and as it is.
+/// Flips a bit in the middle of a file of the store; returns its content before and after.
 fn flip(folder: &Folder, file: &str) -> [Vec<u8>; 2] {
     let path = folder.path.join("state").join(file);
     let before = std::fs::read(&path).unwrap();
@@ -142,7 +142,7 @@ fn a_damaged_log_is_set_aside_while_the_region_serves_and_the_api_says_what_to_d
     };
     assert_eq!(std::fs::read(&copies()[0]).unwrap(), bad);
 
-    // Restarts add no copies; the operator restores the file.
+    // Restarts create no further copies; the operator restores the file.
     slowpath.kill();
     let mut slowpath = folder.slowpath();
     folder.until(&["status"], |s| s["store"]["damage"].is_string());
@@ -175,7 +175,7 @@ fn a_damaged_snapshot_is_set_aside_in_the_same_way() {
     assert_eq!(std::fs::read(state.join("snapshot")).unwrap(), b"nonsense");
 }
 
-/// A disk of a few kB.
+/// A file system of a few kB.
 struct Small(PathBuf);
 
 impl Small {
@@ -208,7 +208,7 @@ fn a_full_disk_refuses_what_is_new_and_takes_it_when_there_is_room() {
     let mut file = std::fs::File::create(&filler).unwrap();
     while file.write_all(&[0; 512]).is_ok() {}
     drop(file);
-    // The log may have room in its last page.
+    // The log may have space left in its last page.
     folder.write(
         "services.toml",
         &(1..60).fold("allow_removal = true\n".to_owned(), |all, n| {

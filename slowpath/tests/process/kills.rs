@@ -1,7 +1,7 @@
-//! slowpath is killed at any moment while clients write: what was acknowledged is there, and
-//! nothing is there by half.
+//! slowpath is killed at random moments while clients write: acknowledged writes persist, and no
+//! write is applied in part.
 //!
-//! `KILLS=1000 cargo test -p slowpath --test process killed` kills it as often.
+//! `KILLS=1000 cargo test -p slowpath --test process killed` sets the number of kills.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,10 +15,10 @@ use crate::generation;
 
 const KILLS: u64 = 300;
 const WRITERS: u64 = 4;
-/// Each so many writes is a deletion.
+/// One in this many writes is a deletion.
 const DELETES: u64 = 7;
 
-/// What the write of that number wants: all of it says the number.
+/// Returns the object of a write; all of its fields depend on the number.
 fn wanted(writer: u64, number: u64) -> Value {
     let address = format!("203.0.113.{writer}");
     let frontend =
@@ -27,7 +27,8 @@ fn wanted(writer: u64, number: u64) -> Value {
     json!({ "annotations": { "number": number.to_string() }, "spec": { "frontends": ports } })
 }
 
-/// Which write left what is there: whole, or the test fails.
+/// Returns the number of the write that left this object. Panics if its fields belong to different
+/// writes.
 fn number_of(writer: u64, object: &Value) -> u64 {
     let number: u64 = object["annotations"]["number"].as_str().unwrap().parse().unwrap();
     let wanted = wanted(writer, number);
@@ -36,7 +37,7 @@ fn number_of(writer: u64, object: &Value) -> u64 {
     number
 }
 
-/// Writes one number after the other, and looks whenever an answer was missing.
+/// Writes one number after the other, and reads the object back when a response was missing.
 fn write(folder: &Folder, writer: u64, over: &AtomicBool, written: &AtomicU64) {
     let path = format!("/v1/objects/services/w/{writer}");
     let json = [("Content-Type", "application/json")];
@@ -61,7 +62,7 @@ fn write(folder: &Folder, writer: u64, over: &AtomicBool, written: &AtomicU64) {
             _ => folder.try_to_ask("PUT", &path, &json, &wanted(writer, sent).to_string()),
         };
         match answer {
-            // The deletion before may have been made and not answered.
+            // The deletion before may have been made without a response.
             Ok(answer) if answer.status < 300 || answer.status == 404 && sent % DELETES == 0 => {
                 acknowledged = sent;
                 written.fetch_add(1, Ordering::Relaxed);
@@ -89,7 +90,7 @@ fn killed_at_any_moment_it_has_all_that_it_acknowledged() {
             })
             .collect();
         for kill in 0..kills {
-            // Mostly while it writes, now and then while it starts.
+            // Mostly during writes, sometimes during startup.
             let before = written.load(Ordering::Relaxed);
             let enough = if rng.u64(..5) == 0 { 0 } else { 1 + rng.u64(..40) };
             while written.load(Ordering::Relaxed) < before + enough {

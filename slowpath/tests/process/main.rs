@@ -1,4 +1,4 @@
-//! The two programs as they are run: `slowpath` over a region file, asked by `weir`.
+//! Tests of the processes: `slowpath` over a region file, queried by `weir`.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -32,7 +32,7 @@ use std::process::{Command, Stdio};
 use appliance::{Folder, free_port, weir};
 use tables::region::Region;
 
-/// Addresses that this machine has for the time of a test.
+/// Addresses added to this machine for the duration of a test.
 struct Own(&'static [&'static str]);
 
 impl Own {
@@ -86,7 +86,7 @@ fn it_takes_changes_is_killed_and_goes_on_where_it_was() {
     for address in ["10.97.2.11", "10.97.2.12"] {
         assert_eq!(id(&after, address), id(&before, address));
     }
-    // Without a fastpath nobody asks for MAC addresses, and so no backend can be reached yet.
+    // Without a fastpath no MAC address is resolved, so no backend can be reached yet.
     let told =
         folder.until(&["explain", "tcp 192.0.2.1:1234 -> 203.0.113.1:80"], |t| t[0].is_object());
     assert_eq!(
@@ -97,7 +97,7 @@ fn it_takes_changes_is_killed_and_goes_on_where_it_was() {
     let maps = |folder: &Folder| folder.until(&["maps", "dump"], |lines| lines[0].is_string());
     let dump = maps(&folder);
 
-    // The tables have the change before the region has.
+    // The tables change before the region does.
     let at = generation(&folder.until(&["status"], |s| generation(s) > first));
     slowpath.0.kill().unwrap();
     slowpath.0.wait().unwrap();
@@ -119,7 +119,7 @@ fn the_configuration_changes_without_a_restart_and_says_what_needs_one() {
     let wider = folder.config().replace("\"10.97.1.0/24\"", "\"10.97.1.0/24\", \"10.97.9.0/24\"");
     folder.write("weir.toml", &wider);
     folder.until(&["status"], |s| generation(s) == at + 1);
-    // The device takes a restart, and so the timeout beside it waits for one.
+    // The device takes a restart, so the timeout changed with it is not applied either.
     let other =
         wider.replace("net_null0", "net_null5").replace("[nat]", "[flows]\nudp_s = 9\n[nat]");
     folder.write("weir.toml", &other);
@@ -311,7 +311,7 @@ fn a_drain_holds_over_a_restart_until_it_is_undone() {
     slowpath.0.kill().unwrap();
     slowpath.0.wait().unwrap();
     let mut again = folder.slowpath();
-    // Never once able in between: what it says first is that it drains.
+    // Never able in between: the first status shows the drain.
     let status = folder.until(&["status"], |s| generation(s) > 0);
     assert!(draining(&status), "{status}");
     assert!(folder.weir(&["drain", "--undo"]).status.success());
@@ -327,7 +327,7 @@ fn checked_backends_are_shown_their_verdicts_outlive_it_and_health_check_ports_a
     let folder = Folder::new("checks");
     let (port, taken) = (free_port(), TcpListener::bind("[::]:0").unwrap());
     let other = taken.local_addr().unwrap().port();
-    // Addresses of this machine on which nobody listens.
+    // Addresses of this machine without listeners.
     let _own = Own::new(&["10.97.3.11", "10.97.3.12"]);
     let service = |name: &str, last: u8, port: u16| {
         format!(
@@ -389,7 +389,7 @@ fn checked_backends_are_shown_their_verdicts_outlive_it_and_health_check_ports_a
     }
 }
 
-/// Prometheus' own check of the format (Debian package `prometheus`, which `make setup` installs).
+/// Checks the format with promtool (Debian package `prometheus`, installed by `make setup`).
 fn check_with_promtool(text: &str, folder: &Path) {
     let file = folder.join("metrics.txt");
     std::fs::write(&file, text).unwrap();

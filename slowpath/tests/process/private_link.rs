@@ -1,5 +1,5 @@
-//! Private links: the real process at the stand-in for Azure, from a file to an available service
-//! and back, over a kill; and several appliances of which one is the owner.
+//! Private links: the real process with the Azure emulator, from a file to an available service and
+//! its deletion, with a kill in between; and several appliances with one owner.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const GUEST: &str = "00000000-0000-0000-0000-0000000000bb";
 /// Azure is polled every few seconds, and there are many steps.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// Azure, with the consumers' subscription and a network in it.
+/// An emulated Azure, with the consumers' subscription and a network in it.
 struct Stage {
     azure: Standin,
     _serves: tokio::runtime::Runtime,
@@ -49,8 +49,8 @@ impl Stage {
         folder.slowpath_with(&[("SSL_CERT_FILE", &ca), ("AZURE_AUTHORITY_HOST", &url)])
     }
 
-    /// An appliance of this name that takes its objects from a folder; `owner` says who looks after
-    /// them.
+    /// Creates an appliance with this name that reads objects from a folder; `owner` is the
+    /// configuration of the ownership.
     fn appliance(&self, name: &str, owner: &str) -> Folder {
         let folder = Folder::new(&format!("pls-{name}"));
         std::fs::create_dir_all(folder.path.join("wanted")).unwrap();
@@ -69,7 +69,7 @@ impl Stage {
         folder.write("weir.toml", &(config.replace("services.toml", "wanted") + &section));
     }
 
-    /// Somebody else's endpoint is connected: it is there still when ours has gone.
+    /// Connects a foreign endpoint, which still exists after the appliance's own is deleted.
     fn connect_a_stranger(&self) {
         let endpoint = "/subscriptions/00000000-0000-0000-0000-0000000000ff/resourceGroups/theirs/\
                         providers/Microsoft.Network/privateEndpoints/theirs";
@@ -92,7 +92,7 @@ impl Stage {
     }
 }
 
-/// Nobody is let in without being asked about.
+/// Returns a link whose connections have to be approved by hand.
 fn link() -> String {
     let spec = json!({
         "load_balancer_ip": "10.1.0.5", "subscription": OURS, "resource_group": "north",
@@ -105,7 +105,7 @@ fn link() -> String {
     json!({ "kind": "PrivateLinkService", "name": "shop/web", "spec": spec }).to_string()
 }
 
-/// Removes the only file of the services' folder, and confirms that it is meant.
+/// Removes the only file of the services' folder, and confirms the removal.
 fn remove_the_only_file(folder: &Folder) {
     std::fs::remove_file(folder.path.join("wanted/link.yaml")).unwrap();
     folder.until(&["status"], |status| status["held"][0]["source"] == "file");
@@ -113,7 +113,7 @@ fn remove_the_only_file(folder: &Folder) {
     assert!(confirmed.status.success(), "{confirmed:?}");
 }
 
-/// What `weir pls ARGS` tells, once it fits.
+/// Runs `weir pls ARGS` until the output satisfies `fits`.
 fn until(folder: &Folder, args: &[&str], fits: impl Fn(&Value) -> bool) -> Value {
     folder.until_within(PATIENCE, &[&["pls"], args].concat(), fits)
 }
@@ -225,7 +225,8 @@ fn an_appliance_that_is_not_the_owner_observes_and_says_so() {
     until(&folder, &["list"], |rows| rows == &json!([]));
 }
 
-/// Who may connect is let in, and subscription, group and location are the configuration's.
+/// Returns a link with automatic approval; subscription, group and location come from the
+/// configuration.
 fn plain_link() -> String {
     let network = spoke();
     let endpoint = json!({ "subnet": format!("{network}/subnets/endpoints"), "network": network });
@@ -256,8 +257,8 @@ fn of_two_appliances_the_other_takes_over_when_its_setting_says_so() {
     let mut first = stage.slowpath(&folders[0]);
     let owned = until(&folders[0], &SHOW, available);
     assert!(!is(&owned, "Observed"), "{owned}");
-    // An observer that finds no service looks again after two minutes, so it starts when there is
-    // one. Both start together in the test with a lease.
+    // An observer that finds no service checks again after two minutes, so it is started once there
+    // is one. In the test with a lease, both start together.
     let mut second = stage.slowpath(&folders[1]);
     let watched = |shown: &Value| observes(shown, "weir-1") && alias(shown) == alias(&owned);
     until(&folders[1], &SHOW, watched);
@@ -287,7 +288,7 @@ fn of_two_appliances_with_a_lease_the_other_takes_over_when_the_owner_is_killed(
     let folders = names.map(|name| stage.appliance(name, &lease));
     folders.iter().for_each(|folder| folder.write("wanted/link.yaml", &plain_link()));
     let mut running = [stage.slowpath(&folders[0]), stage.slowpath(&folders[1])];
-    // Whoever is the owner, the other one says so.
+    // Whichever is the owner, the other one reports it.
     let owner = eventually_within(PATIENCE, "one owner and one observer", || {
         let shown = folders.each_ref().map(|folder| until(folder, &SHOW, |_| true));
         let told = |at: usize| available(&shown[at]) && observes(&shown[1 - at], names[at]);
@@ -298,7 +299,7 @@ fn of_two_appliances_with_a_lease_the_other_takes_over_when_the_owner_is_killed(
     running[owner].kill();
     let taken = until(&folders[other], &SHOW, |shown| available(shown) && !is(shown, "Observed"));
     assert_eq!(alias(&taken), alias(&owned), "it is the same service");
-    // It may take back what the other one made.
+    // The new owner may delete what the other one created.
     remove_the_only_file(&folders[other]);
     until(&folders[other], &["list"], |rows| rows == &json!([]));
     assert!(!stage.there("/privateLinkServices/") && !stage.there("/privateEndpoints/"));

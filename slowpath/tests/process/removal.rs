@@ -1,5 +1,5 @@
-//! Lists that would remove too much: an empty, cut or vanished services file, a shrunken session.
-//! They are held, also over a restart, until somebody confirms them.
+//! Lists that would remove too much: an empty, truncated or missing services file, a smaller
+//! session. They are held, also over a restart, until the removal is confirmed.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -14,7 +14,7 @@ use crate::generation;
 
 const JSON: (&str, &str) = ("Content-Type", "application/json");
 
-/// Services of the own shape, `first` and those behind it.
+/// Returns `count` services in Weir's format, beginning at number `first`.
 fn text(first: usize, count: usize) -> String {
     let one = |n: usize| {
         format!(
@@ -26,14 +26,14 @@ fn text(first: usize, count: usize) -> String {
     (first..first + count).map(one).collect()
 }
 
-/// Names of the services that are wanted.
+/// Returns the names of the desired services.
 fn names(folder: &Folder) -> Vec<String> {
     let all = folder.until(&["get", "services"], Value::is_array);
     let name = |object: &Value| object["name"].as_str().unwrap().to_owned();
     all.as_array().unwrap().iter().map(name).collect()
 }
 
-/// Waits until the files are refused for a reason that has this in it; returns the status.
+/// Waits until the files are rejected with an error that contains `why`; returns the status.
 fn refused(folder: &Folder, why: &str) -> Value {
     folder.until(&["status"], |status| {
         status["services_file"]["refused"].as_str().is_some_and(|told| told.contains(why))
@@ -52,14 +52,14 @@ fn shown(folder: &Folder, args: &[&str]) -> String {
     String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned()
 }
 
-/// An appliance whose services are these, taken.
+/// Returns an appliance with these services in force.
 fn with_services(name: &str, text: &str) -> Folder {
     let folder = Folder::new(name);
     folder.write("services.toml", text);
     folder
 }
 
-/// The same with a folder of services.
+/// Same, with a folder of services.
 fn with_folder(name: &str, files: &[(&str, String)]) -> (Folder, PathBuf) {
     let folder = Folder::new(name);
     let services = folder.path.join("services.d");
@@ -105,7 +105,7 @@ fn an_empty_commented_out_or_cut_file_removes_no_service_and_health_stays_good()
         }
         let metrics = folder.get(folder.ports[2], "/metrics", "*/*");
         assert!(metrics.contains("weir_source_held{source=\"file\"} 0"), "{metrics}");
-        // Half of it may go without a word.
+        // Half of the list may be removed without a confirmation.
         folder.write("services.toml", &text(1, 6));
         folder.until(&["status"], |status| status["services"] == 6);
     });
@@ -125,7 +125,7 @@ fn in_a_folder_what_is_no_regular_file_or_has_vanished_changes_nothing_at_all() 
         let status = refused(&folder, why);
         assert_eq!((generation(&status), names(&folder).len()), (at, 10), "{why}");
     };
-    // Beside each, a service that would be new.
+    // Each with one new service beside it.
     folder.write("services.d/c.toml", "[[service]]\nname = \"c\"\n");
     nothing_changed("c.toml");
     symlink("/nowhere/at/all", services.join("link")).unwrap();
@@ -136,7 +136,7 @@ fn in_a_folder_what_is_no_regular_file_or_has_vanished_changes_nothing_at_all() 
     fs::create_dir(&b).unwrap();
     nothing_changed("it is a directory, not a regular file");
     fs::remove_dir(&b).unwrap();
-    // With both of them gone and one service new: 20 objects go.
+    // With both files gone and one new service, 20 objects would be removed.
     fs::rename(&a, services.join("a.hidden")).unwrap();
     nothing_changed("all 20 objects of the source");
     folder.write("services.d/b.toml", &text(21, 2));
@@ -146,7 +146,7 @@ fn in_a_folder_what_is_no_regular_file_or_has_vanished_changes_nothing_at_all() 
     nothing_changed("all 20 objects of the source");
     assert_eq!(fs::read_dir(&services).unwrap().count(), 1, "the folder has nothing to be read");
 
-    // One small file that is gone is a service that is gone.
+    // One small missing file is the removal of its service.
     fs::rename(services.join("a.hidden"), &a).unwrap();
     folder.until(&["status"], |status| status["services"] == 8);
     taken(&folder);
@@ -158,7 +158,7 @@ fn it_is_held_over_restarts_until_the_command_confirms_it() {
     let mut slowpath = folder.slowpath();
     folder.until(&["status"], |status| status["services"] == 1);
     slowpath.kill();
-    // The file was lost while nothing ran.
+    // The file was lost while slowpath was down.
     folder.write("services.toml", "");
     for _ in 0..2 {
         let mut slowpath = folder.slowpath();
@@ -173,7 +173,7 @@ fn it_is_held_over_restarts_until_the_command_confirms_it() {
     folder.until(&["status"], |status| status["services"] == 0);
     taken(&folder);
     assert!(names(&folder).is_empty());
-    // It was for this list, once.
+    // The confirmation was for that list only.
     let again = folder.weir(&["source", "confirm", "file"]);
     let told = String::from_utf8_lossy(&again.stderr).into_owned();
     assert!(again.status.code() == Some(2) && told.contains("no list of source `file`"), "{told}");
@@ -229,7 +229,7 @@ fn ask(folder: &Folder, method: &str, path: &str, body: &Value) -> Answer {
     folder.ask(method, &format!("/v1/sources/{path}"), &[JSON], &body.to_string())
 }
 
-/// A session of source `inventory` that says this, up to its commit.
+/// Opens a session of source `inventory` with these objects; returns its path for the commit.
 fn session(folder: &Folder, objects: &Value) -> String {
     let begun = ask(folder, "POST", "inventory/sessions", &json!({ "revision": "1" })).json();
     let session = format!("inventory/sessions/{}", begun["session"]);
@@ -269,7 +269,7 @@ fn a_session_that_lost_its_services_is_held_and_single_deletes_are_not() {
     let wrong = ask(&folder, "POST", &commit, &json!({ "allow_removals": true }));
     assert_eq!((wrong.status, names(&folder).len()), (422, 12), "{wrong:?}");
 
-    // By the operator, who permits this list and no other.
+    // By the operator, who permits that list only.
     let confirmed = shown(&folder, &["source", "confirm", "inventory"]);
     assert_eq!(confirmed, "inventory: the removal of 12 of 12 objects is confirmed\n");
     assert_eq!(names(&folder).len(), 12, "the source says it again");
@@ -291,7 +291,7 @@ fn a_session_that_lost_its_services_is_held_and_single_deletes_are_not() {
     assert_eq!(names(&folder), ["s1"]);
     assert_eq!(report(&folder)["held"], Value::Null);
 
-    // The only object of the API goes at once.
+    // The only object of the source `api` can be deleted without a confirmation.
     let only = "/v1/objects/service/shop/only";
     let body = json!({ "spec": { "frontends": [] } }).to_string();
     assert_eq!(folder.ask("PUT", only, &[JSON], &body).status, 201);

@@ -1,5 +1,5 @@
-//! The API driven by what its own document says (schemathesis): whatever is asked, nothing breaks,
-//! and every answer is as the document has it.
+//! Tests of the API generated from its OpenAPI document (schemathesis): no request causes a server
+//! error, and every response conforms to the document.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,13 +10,13 @@ use crate::api::without_file;
 use crate::appliance::{Folder, free_port};
 use crate::generation;
 
-/// Cases that are made for each operation.
+/// Number of cases generated for each operation.
 const CASES: &str = "25";
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,\
                       response_headers_conformance,response_schema_conformance,\
                       negative_data_rejection,unsupported_method";
 
-/// Streams and waits end at once here.
+/// Ends streams and waits immediately.
 const HOOKS: &str = "\
 import json
 import schemathesis
@@ -36,7 +36,7 @@ def before_call(context, case, kwargs):
         query['seconds'] = 0
 ";
 
-/// As `make setup` installs it, or where `SCHEMATHESIS` says.
+/// Returns the program as `make setup` installs it, or the one given by `SCHEMATHESIS`.
 fn program() -> PathBuf {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/schemathesis/bin/schemathesis");
     std::env::var_os("SCHEMATHESIS").map_or(own, PathBuf::from)
@@ -52,8 +52,8 @@ fn whatever_the_document_allows_is_answered_as_it_says() {
     folder.write("hooks.py", HOOKS);
     let path = folder.path.display();
     let api = format!("[api]\nlisten = \"127.0.0.1:{port}\"\ntoken_file = \"{path}/token\"\n");
-    // The first policy stays the one that is carried out, whatever others are made: nobody else's
-    // neighbors are spoken to, and documents of BGP have rows.
+    // Keeps the first policy in force whatever policies are generated: no connections to foreign
+    // neighbors are opened, and the BGP documents have rows.
     let api = api + "[bgp]\non_conflict = \"keep\"\n";
     folder.write("weir.toml", &(without_file(&folder) + &api));
     let _slowpath = folder.slowpath();

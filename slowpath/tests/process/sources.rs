@@ -1,5 +1,5 @@
-//! Sources that speak over the API, as the running program has them: who says what of the same
-//! service, whose lease runs out, and what is left of it all after a kill.
+//! Sources that use the API of the running process: precedence for the same service, expired
+//! leases, and the state after a kill.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::generation;
 const JSON: (&str, &str) = ("Content-Type", "application/json");
 const WEB: &str = "203.0.113.10";
 
-/// An appliance whose sources are these, the most preferred first.
+/// Returns an appliance with these sources, highest precedence first.
 fn appliance(name: &str, sources: &[&str]) -> Folder {
     let folder = Folder::new(name);
     configure(&folder, sources);
@@ -32,7 +32,8 @@ fn start(folder: &Folder) -> Running {
     running
 }
 
-/// A service with one frontend, and a list of backends: hosts, and whether they leave.
+/// Returns a service with one frontend, and a list of backends: hosts, and whether they are
+/// terminating.
 fn web(name: &str, frontend: &str, hosts: &[(u8, bool)]) -> Value {
     let frontend = json!({ "address": frontend, "port": 80, "protocol": "tcp" });
     let endpoint = |(host, leaves): &(u8, bool)| {
@@ -52,7 +53,7 @@ fn ask(folder: &Folder, method: &str, path: &str, body: &Value) -> Answer {
     folder.ask(method, &format!("/v1/sources/{path}"), &[JSON], &body.to_string())
 }
 
-/// Begins, and says all in one chunk: what is left is the commit.
+/// Opens a session and sends all objects in one chunk; returns the path for the commit.
 fn say(folder: &Folder, source: &str, revision: &str, objects: &Value) -> String {
     let asked = json!({ "revision": revision });
     let begun = ask(folder, "POST", &format!("{source}/sessions"), &asked);
@@ -63,7 +64,7 @@ fn say(folder: &Folder, source: &str, revision: &str, objects: &Value) -> String
     format!("{session}/commit")
 }
 
-/// Commits, whatever the list removes.
+/// Commits and permits any removal.
 fn commit(folder: &Folder, path: &str) -> Value {
     let answer = ask(folder, "POST", path, &json!({ "allow_removal": true }));
     assert_eq!(answer.status, 200, "{answer:?}");
@@ -74,7 +75,7 @@ fn report(folder: &Folder, source: &str) -> Value {
     folder.ask("GET", &format!("/v1/sources/{source}"), &[], "").json()
 }
 
-/// Asks until it is so.
+/// Polls the report of a source until it satisfies `fits`.
 fn until(folder: &Folder, source: &str, fits: impl Fn(&Value) -> bool) {
     eventually(&format!("a report of the source {source} that fits"), || {
         let report = report(folder, source);
@@ -82,7 +83,7 @@ fn until(folder: &Folder, source: &str, fits: impl Fn(&Value) -> bool) {
     });
 }
 
-/// The hosts that the region's table of a frontend chooses from; none without a table.
+/// Returns the hosts in the Maglev table of a frontend in the region; empty without a table.
 fn chosen(dump: &Value, frontend: &str) -> BTreeSet<u8> {
     let lines = dump.as_array().into_iter().flatten().filter_map(Value::as_str);
     let head = format!("MAGLEV: ID={frontend}:80/TCP INNER=[");
@@ -104,7 +105,7 @@ fn no_frontend(folder: &Folder, frontend: &str) {
     });
 }
 
-/// What `weir get` shows of the objects of a kind that a source said.
+/// Returns the names of the objects of a kind and source in `weir get`.
 fn names(folder: &Folder, kind: &str, source: &str) -> Vec<String> {
     let all = folder.until(&["get", kind], Value::is_array);
     let all = all.as_array().unwrap().iter().filter(|object| object["source"] == source);
@@ -116,7 +117,7 @@ fn two_sources_of_one_service_are_heard_in_the_order_of_the_configuration() {
     let (a, b) = ("\"a\"", "\"b\"");
     let folder = appliance("sources-two", &[a, b]);
     let mut slowpath = start(&folder);
-    // They agree on host 12 being there, and not on whether it stays.
+    // Both name host 12, with different states.
     let of_a = web("shop/web", WEB, &[(11, false), (12, false)]);
     let of_b = web("shop/web", WEB, &[(12, true), (13, false)]);
     let both = json!([of_b[0], of_b[1], web("shop/b", "203.0.113.20", &[(13, false)])[0]]);
@@ -138,7 +139,7 @@ fn two_sources_of_one_service_are_heard_in_the_order_of_the_configuration() {
     let _slowpath = start(&folder);
     serves(&folder, WEB, &[11, 13]);
 
-    // Each says everything anew, and what it no longer names goes; the other's stays.
+    // Each sends a complete list again: objects it no longer names are removed, the other's stay.
     let less = web("shop/web", WEB, &[(13, false)]);
     let path = say(&folder, "b", "2", &less);
     let tried = folder.ask("POST", &format!("/v1/sources/{path}?dry_run=true"), &[], "").json();
@@ -166,7 +167,7 @@ fn a_lease_that_runs_out_is_kept_quarantined_or_released_as_configured() {
     let mut slowpath = start(&folder);
     let frontend = |n: usize| format!("203.0.113.{}", 31 + n);
     let hosts = |n: usize| [(11 + n as u8, false), (12 + n as u8, false)];
-    // The source without a lease says the second backend of each as well.
+    // The source without a lease names the second backend of each too.
     let mut others = Vec::new();
     for (n, source) in all.into_iter().enumerate() {
         let service = format!("shop/{source}");
@@ -184,7 +185,7 @@ fn a_lease_that_runs_out_is_kept_quarantined_or_released_as_configured() {
             until(folder, source, |report| report["heard"] == heard && report["left_s"] == 0);
         }
         serves(folder, &frontend(0), &[11, 12]);
-        // What another source says comes before one that isn't heard.
+        // Backends of another source take precedence over those of one with an expired lease.
         serves(folder, &frontend(1), &[13]);
         serves(folder, &frontend(2), &[14]);
     };
@@ -197,7 +198,7 @@ fn a_lease_that_runs_out_is_kept_quarantined_or_released_as_configured() {
         assert!(shown.contains(told), "no {told:?} in\n{shown}");
     }
 
-    // It stays so over a kill, whatever the new process's leases say.
+    // The state persists over a kill, independent of the new process's leases.
     slowpath.kill();
     let _slowpath = start(&folder);
     for (source, heard) in all.iter().zip(heard) {
@@ -205,7 +206,7 @@ fn a_lease_that_runs_out_is_kept_quarantined_or_released_as_configured() {
     }
     after(&folder);
 
-    // Back: with a longer lease, or by all of it said again.
+    // Recovery: by a longer lease, or by a complete list.
     let longer = json!({ "lease_s": 600 });
     for source in ["keep", "quarantine"] {
         let renewed = ask(&folder, "POST", &format!("{source}/renew"), &longer);

@@ -1,8 +1,8 @@
-//! Disks that hang, files that are none, and a control loop that stands still: what health says,
-//! what writes answer, and that the process ends.
+//! Disks that hang, files that are not regular, and a control loop that stalls: health, responses
+//! to writes, and the end of the process.
 //!
-//! The disk is a real one: ext4 in a file, mounted by a loop device and frozen by `fsfreeze`. A
-//! write to it waits in the kernel until it is thawed, as at a volume that hangs.
+//! The disk is a real one: ext4 in a file, mounted through a loop device and frozen by `fsfreeze`.
+//! A write to it blocks in the kernel until it is thawed, as on a volume that hangs.
 
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -19,9 +19,9 @@ use tables::region::{Region, Role};
 use crate::appliance::{Answer, Folder, Running};
 use crate::generation;
 
-/// How long anything may take before the test fails.
+/// Maximum duration of any step before the test fails.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// `health.stall_timeout_ms` unless set otherwise.
+/// Default of `health.stall_timeout_ms`.
 const STALL: Duration = Duration::from_secs(5);
 
 #[track_caller]
@@ -36,7 +36,7 @@ fn until<T>(what: &str, look: impl FnMut() -> Result<T, String>) -> T {
     eventually_within(PATIENCE, what, look)
 }
 
-/// A file system of its own that can be frozen.
+/// A file system of the test that can be frozen.
 struct Ext4(PathBuf);
 
 impl Ext4 {
@@ -66,8 +66,8 @@ impl Drop for Ext4 {
     }
 }
 
-/// An lcore without packets, played by a thread of the test over the region's file: it polls and
-/// switches.
+/// An lcore without packets, emulated by a thread of the test on the region's file: it polls and
+/// switches generations.
 struct Lcore {
     region: &'static Region,
     stop: Arc<AtomicBool>,
@@ -106,7 +106,7 @@ impl Drop for Lcore {
     }
 }
 
-/// A slowpath that is able, and the lcore that makes it so.
+/// Starts a slowpath that is able, and an lcore for it.
 fn able(folder: &Folder) -> (Running, Lcore) {
     let slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
@@ -127,13 +127,14 @@ fn health(folder: &Folder) -> String {
     folder.get(folder.ports[0], "/", "*/*")
 }
 
-/// What `weir status` shows, and its exit code.
+/// Returns exit code and output of `weir status`.
 fn status(folder: &Folder) -> (Option<i32>, Value) {
     let out = folder.weir(&["status", "--json"]);
     (out.status.code(), serde_json::from_slice(&out.stdout).unwrap())
 }
 
-/// Health turns 503 with this reason, over HTTP and TCP, and `weir status` agrees.
+/// Waits until health responds with 503 and this reason, over HTTP and TCP, and `weir status`
+/// agrees.
 #[track_caller]
 fn fails(folder: &Folder, reason: &str) {
     until(reason, || {
@@ -189,7 +190,7 @@ fn terminate(slowpath: &Running) {
     run("kill", &["-TERM", &slowpath.0.id().to_string()]);
 }
 
-/// It ends with this code.
+/// Waits until the process exits with this code.
 #[track_caller]
 fn ends(slowpath: &mut Running, code: i32) {
     let ended = until("the end of the process", || {
@@ -206,7 +207,7 @@ fn a_frozen_disk_fails_writes_and_not_health_and_hides_no_dead_link() {
     assert_eq!(put(&folder, "a").status, 201);
 
     disk.freeze();
-    // The loop has the services kept, and says so itself when that takes long: it goes on.
+    // The loop submits the services to the store, reports that the write takes long, and continues.
     folder.services(&["10.97.2.11", "10.97.2.12", "10.97.2.13"]);
     folder.until(&["status"], |s| refused(s).contains("has not answered"));
     let begun = Instant::now();
@@ -215,11 +216,11 @@ fn a_frozen_disk_fails_writes_and_not_health_and_hides_no_dead_link() {
         assert!(told.contains(" 200 "), "a disk is no reason: {told}");
         std::thread::sleep(Duration::from_millis(100));
     }
-    // A write that waits behind it is taken back: that it is not made is certain.
+    // A write queued behind it is withdrawn: it is certain not to be made.
     is_unavailable(&put(&folder, "b"), "store", "nothing was changed");
     is_unavailable(&put(&folder, "b"), "store", "does not answer");
     assert!(!is_there(&folder, "b") && is_there(&folder, "a"), "reads go on");
-    // What the lcores say counts as ever.
+    // The lcores' status still counts.
     lcore.link(false);
     fails(&folder, "the link of egress is down");
     lcore.link(true);
@@ -231,7 +232,7 @@ fn a_frozen_disk_fails_writes_and_not_health_and_hides_no_dead_link() {
     assert!(!is_there(&folder, "b"), "it was said that it is not made");
     assert_eq!(put(&folder, "b").status, 201);
 
-    // A write that is on its way to the disk may be made: nothing else is said.
+    // A write that has reached the disk may still be made, which is all that the response states.
     disk.freeze();
     is_unavailable(&put(&folder, "c"), "unanswered", "may still be made");
     assert!(!is_there(&folder, "c"), "nothing is published before its sync");
@@ -252,8 +253,8 @@ fn sigterm_while_the_disk_is_frozen_closes_all_and_loses_nothing_that_was_acknow
     disk.freeze();
     is_unavailable(&put(&folder, "b"), "unanswered", "may still be made");
     terminate(&slowpath);
-    // The kernel keeps the one thread that waits for the disk, whatever ends a process, and with it
-    // the process' number; all else of it is gone.
+    // The kernel keeps the thread that is blocked on the disk, and with it the process id;
+    // everything else of the process is gone.
     let stat = format!("/proc/{}/stat", slowpath.0.id());
     until("the end of the process but for that thread", || {
         let stat = std::fs::read_to_string(&stat).unwrap();
@@ -291,7 +292,7 @@ fn a_fifo_in_the_place_of_the_services_is_named_and_holds_nothing_up() {
     terminate(&slowpath);
     ends(&mut slowpath, 0);
 
-    // A start finds it, and says so.
+    // A new process finds it and reports it.
     let mut again = folder.slowpath();
     folder.until(&["status"], |s| refused(s).contains("is a FIFO"));
     folder.services(&["10.97.2.11"]);
@@ -303,7 +304,7 @@ fn a_fifo_in_the_place_of_the_services_is_named_and_holds_nothing_up() {
 #[test]
 fn a_loop_that_stands_still_fails_health_until_it_goes_on() {
     let folder = Folder::new("stalled");
-    // Here it is the region's own file that hangs: the loop's next write to it does not return.
+    // Here the region's own file hangs: the loop's next write to it does not return.
     let disk = Ext4::mount(&folder, "region");
     let (mut slowpath, lcore) = able(&folder);
     disk.freeze();

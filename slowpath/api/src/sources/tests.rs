@@ -1,5 +1,5 @@
-//! The routes of sources: what each answers, and random histories of sources against the same model
-//! as the machine behind them.
+//! Endpoints of sources: the response of each, and random histories checked against the model of
+//! the state machine.
 
 use axum::http::StatusCode;
 use config::checked::OnExpiry;
@@ -20,7 +20,7 @@ mod world;
 
 use world::World;
 
-/// Random histories.
+/// Number of random histories.
 const CASES: u32 = 100;
 
 fn service(name: &str, address: &str) -> Value {
@@ -40,7 +40,7 @@ fn shop() -> Value {
     json!([service("shop/web", "203.0.113.1"), list])
 }
 
-/// Asks what cannot be, and tells the problem.
+/// Sends a request that must fail, and returns the problem.
 #[track_caller]
 fn problem(
     world: &mut World,
@@ -219,7 +219,7 @@ fn a_commit_waits_for_all_of_it_to_be_in_force_if_that_is_asked() {
     ];
     let (status, _, about) = say(None, shop());
     assert_eq!((status, about.as_slice()), (202, &both[..]), "it is kept, and on its way");
-    // What goes is waited for as well.
+    // `wait` also waits for removals.
     let (status, committed, about) = say(Some(Outcome::Done), json!([shop()[0]]));
     assert_eq!((status, committed), (200, json!({ "written": 0, "released": 1 })));
     assert_eq!(about, both[1..]);

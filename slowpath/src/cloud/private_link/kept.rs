@@ -1,4 +1,4 @@
-//! Private links in the store: what is wanted of them, and what became of them.
+//! Private link objects in the store: desired state, status and events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -21,32 +21,32 @@ use tokio::sync::{Notify, watch};
 use super::shadowed::{self, heard, is_held};
 use crate::sources::desired::{self, Store};
 
-/// Events of an object that are remembered.
+/// Maximum number of events stored with an object.
 const EVENTS: usize = 16;
 
-/// What is remembered of an object beside its status.
+/// State stored with an object beside its status.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Memory {
-    /// When it was first looked at.
+    /// When the object was first reconciled.
     created: Option<Time>,
     status: Status,
     events: Vec<Told>,
 }
 
-/// Something that happened to an object.
+/// An event of an object.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Told {
-    /// When.
+    /// Time of the event.
     pub at: Time,
-    /// Somebody may have to do something.
+    /// Whether an operator may have to act.
     pub warning: bool,
-    /// One word for machines.
+    /// Reason in one word, for programs.
     pub reason: String,
-    /// A sentence for people.
+    /// Description in a sentence, for people.
     pub message: String,
-    /// How often in a row; `at` is the last time.
+    /// Number of consecutive occurrences; `at` is the time of the last one.
     #[serde(default = "once")]
     pub times: u64,
 }
@@ -55,7 +55,7 @@ fn once() -> u64 {
     1
 }
 
-/// Adds what happened; the same once more is counted.
+/// Appends an event. A repetition of the last one increments its count instead.
 fn add(events: &mut Vec<Told>, new: Told) {
     match events.last_mut() {
         Some(last) if (&last.reason, &last.message) == (&new.reason, &new.message) => {
@@ -67,17 +67,17 @@ fn add(events: &mut Vec<Told>, new: Told) {
     events.drain(..old);
 }
 
-/// Private links as the store has them.
+/// The private link objects of the store.
 pub struct Kept {
     store: Arc<Store>,
     precedence: Precedence,
-    /// What objects may leave out.
+    /// Defaults for fields that objects may omit.
     home: Home,
-    /// The revision that was listed last.
+    /// Receiver of store revisions, marked as seen at the last listing.
     seen: Mutex<watch::Receiver<u64>>,
-    /// Events of this process, by object.
+    /// Events of this process that are not stored yet, by object.
     told: Mutex<BTreeMap<String, Vec<Told>>>,
-    /// Names that are to be looked at now.
+    /// Names of objects to reconcile immediately.
     urgent: Mutex<BTreeSet<String>>,
     hurry: Notify,
 }
@@ -99,14 +99,14 @@ fn link(object: &Object) -> Option<Link> {
 fn memory(object: &Object) -> Memory {
     let Some(kept) = &object.life().progress else { return Memory::default() };
     Memory::deserialize(&**kept).unwrap_or_else(|error| {
-        // By names and tags everything is found again.
+        // The reconciler finds all resources again by their names and tags.
         tracing::error!("{}: what was remembered is not understood: {error}", object.key());
         Memory::default()
     })
 }
 
 impl Kept {
-    /// Those of a store; the configuration says whose word counts.
+    /// Creates the view of a store. The configuration decides which source takes precedence.
     pub fn new(config: &Config, store: Arc<Store>) -> Kept {
         let (precedence, seen) = (desired::precedence(config), Mutex::new(store.watch()));
         let home = config.private_link.as_ref().map(|settings| settings.home.clone());
@@ -115,13 +115,13 @@ impl Kept {
         Kept { store, precedence, home, seen, told, urgent, hurry }
     }
 
-    /// The object of a name, as it is kept.
+    /// Returns the object of this name from the source that takes precedence.
     pub fn object(&self, name: &str) -> Option<Arc<Object>> {
         heard(&self.store.objects(), &self.precedence).get(name).copied().cloned()
     }
 
-    /// Tells objects of a name that is another source's that they are not heard, and takes that
-    /// back where they are, for good.
+    /// Sets the condition of objects shadowed by another source's object of the same name, and
+    /// clears it when they no longer are. Never returns.
     pub async fn tell_shadowed(&self) {
         let mut seen = self.store.watch();
         loop {
@@ -140,13 +140,13 @@ impl Kept {
         }
     }
 
-    /// Has an object looked at now: something was done about it at Azure.
+    /// Requests immediate reconciliation of an object after it was changed at Azure.
     pub fn hurry(&self, name: &str) {
         self.urgent.lock().insert(name.to_owned());
         self.hurry.notify_one();
     }
 
-    /// What happened to an object, the oldest first: what is kept, and what is still to be.
+    /// Returns the events of an object, oldest first, stored ones and those not stored yet.
     pub fn events(&self, object: &Object) -> Vec<Told> {
         let new = self.told.lock().get(object.name.as_str()).cloned().unwrap_or_default();
         let mut events = memory(object).events;
@@ -154,7 +154,7 @@ impl Kept {
         events
     }
 
-    /// Makes a change of an object where it is still there.
+    /// Writes a change of an object to the store, unless the object no longer exists.
     async fn change(&self, name: &str, change: impl FnOnce(Key) -> Change) -> Result<(), Unsaved> {
         let Some(object) = self.object(name) else { return Ok(()) };
         let batch = vec![change(object.key())];
@@ -179,7 +179,7 @@ impl Kept {
     }
 }
 
-/// A status as every object has one.
+/// Converts a status to the form common to all objects.
 fn told(status: &Status) -> object::Status {
     let condition = |condition: &private_link::object::Condition| object::Condition {
         aspect: condition.aspect.as_str().into(),

@@ -1,5 +1,5 @@
-//! Azure as private links reach it: connected when it is first asked, so that nobody waits for it
-//! at the start, and tried again with each question until that comes about.
+//! Client for Azure that private links use. It connects at the first request, so that startup does
+//! not wait for Azure. A connection that fails is attempted again by the next request.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use config::checked::PrivateLink;
 use serde_json::Value;
 use tokio::sync::{OnceCell, watch};
 
-/// One identity's way to Azure.
+/// A lazily connected client for Azure with one identity.
 pub(super) struct Reach {
     settings: PrivateLink,
     client_id: Option<String>,
@@ -35,7 +35,7 @@ impl Reach {
         Reach { settings: settings.clone(), client_id, seed, cancel, client }
     }
 
-    /// What was asked so far.
+    /// Returns the number of requests so far.
     pub(super) fn asked(&self) -> Counts {
         self.client.get().map(Client::counts).unwrap_or_default()
     }
@@ -48,7 +48,7 @@ impl Reach {
         let PrivateLink { endpoints, environment, credential, .. } = &self.settings;
         let (address, version) = (&endpoints.metadata, &endpoints.imds_version);
         let metadata = Metadata::new(address, version, self.seed, self.cancel.clone());
-        // Asking again is the rounds' own business.
+        // The reconciler retries, so the client does not.
         let metadata = metadata.map_err(setback)?.with_policy(Policy::ONCE);
         let environment = match environment {
             Some(told) => told.clone(),

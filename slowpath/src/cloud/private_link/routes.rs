@@ -1,4 +1,4 @@
-//! What the control socket says of private links, and connections that are approved or rejected.
+//! Endpoints of the control socket for private links: read them, approve and reject connections.
 
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
@@ -16,25 +16,25 @@ use serde::{Deserialize, Serialize};
 use super::{Desk, Told};
 use crate::control::answer::refuse;
 
-/// Why a connection is approved or rejected where nobody says.
+/// Default reason for an approval or rejection.
 const BY_HAND: &str = "Weir: by an operator";
 
-/// All that is known of a private link.
+/// A private link with its status and events.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Shown {
-    /// Its name.
+    /// Name of the object.
     pub name: String,
-    /// Who said it.
+    /// Source of the object.
     pub source: String,
-    /// Revision of what is wanted.
+    /// Generation of the desired state.
     pub generation: u64,
-    /// It is being deleted.
+    /// Whether the object is being deleted.
     pub deleting: bool,
-    /// What is wanted.
+    /// Desired state.
     pub spec: config::private_link::Spec,
-    /// What became of it.
+    /// Observed state.
     pub status: Status,
-    /// What happened to it, the oldest first.
+    /// Events, oldest first.
     pub events: Vec<Told>,
 }
 
@@ -44,8 +44,8 @@ struct About {
     reason: Option<String>,
 }
 
-/// `GET /private-links` and `/private-links/NAME`; `PUT /private-links-connections/approve/NAME`,
-/// and `reject`.
+/// Returns the routes `GET /private-links` and `GET /private-links/NAME`, and
+/// `PUT /private-links-connections/approve/NAME` and `reject`.
 pub fn router(desk: Desk) -> Router {
     let decided = put(decided);
     Router::new()

@@ -1,4 +1,4 @@
-//! Which private links are not heard, since another source says what that name is.
+//! Private link objects that are shadowed by another source's object of the same name.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use state::name::Precedence;
 use state::object::{Change, Condition, Kind, Object, Objects, Truth};
 use state::reflect::{ACCEPTED, Told, Verdict};
 
-/// What is to be noted on objects; nothing where all of it is.
+/// Returns the status changes that bring the objects' conditions up to date.
 pub(super) fn news(objects: &Objects, precedence: &Precedence, now: SystemTime) -> Vec<Change> {
     let heard = heard(objects, precedence);
     let told = objects.of_kind(Kind::PrivateLinkService).filter_map(|object| {
         let by = heard.get(object.name.as_str()).filter(|by| by.source != object.source);
         let verdict = match by {
             Some(by) => Verdict::Shadowed(by.source.clone()),
-            // Who always was heard is told so by its other conditions.
+            // An object that was never shadowed has other conditions that show its state.
             None if condition(object).is_some() => Verdict::Accepted,
             None => return None,
         };
@@ -39,19 +39,19 @@ fn is_noted(object: &Object, change: &Change) -> bool {
     let same = |new: &Condition| {
         (new.status, &new.reason, &new.message) == (there.status, &there.reason, &there.message)
     };
-    // Of one that is heard the rounds say what they observed.
+    // The reconciler writes the observed generation of an object that is not shadowed.
     let observed = object.life().status.as_ref().map(|status| status.observed);
     let current = there.status == Truth::True || observed == Some(object.generation);
     current && conditions.iter().all(same)
 }
 
-/// Of all private links of a name the one that counts.
+/// Returns, for each name, the object that takes precedence.
 pub(super) fn heard<'o>(
     objects: &'o Objects,
     precedence: &Precedence,
 ) -> BTreeMap<&'o str, &'o Arc<Object>> {
     let mut heard: BTreeMap<&str, &Arc<Object>> = BTreeMap::new();
-    // What is being taken back ends before another source's takes its place.
+    // An object with finalizers keeps precedence until its resources are removed.
     let rank = |object: &Object| (!is_held(object), precedence.of(&object.source));
     for object in objects.of_kind(Kind::PrivateLinkService) {
         let there = heard.entry(object.name.as_str()).or_insert(object);

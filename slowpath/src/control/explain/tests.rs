@@ -1,5 +1,5 @@
-//! What people write, and what they are told. That it is what the plane does is shown by
-//! `tests/journeys/explain.rs`.
+//! Syntax of the questions, and texts of the explanations. `tests/journeys/explain.rs` compares the
+//! explanations with the plane.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ const SERVICES: &str = r#"
     backends = [{address = "10.0.2.11", port = 8080}]
 "#;
 
-/// A region with the services; of the backends' next hops only the last is not known.
+/// Creates a region with the services. All next hops of the backends but the last are resolved.
 fn region() -> &'static Region {
     let config: Config = config::from_toml(CONFIG).unwrap();
     let services = config::services_from_toml(SERVICES, &config).unwrap();
@@ -92,7 +92,7 @@ fn explain(text: &str, gateway: &str) -> Result<Explanation, String> {
     }
 }
 
-/// Whether it says so.
+/// Returns whether one of the reasons contains `words`.
 fn says(told: &Explanation, words: &str) -> bool {
     told.why.iter().any(|why| why.contains(words))
 }
@@ -169,7 +169,7 @@ fn a_client_that_stays_is_told_for_how_long() {
         assert_eq!(told.backend, format!("{to}:8080"));
         assert!(says(&told, "stays with its backend for 40 s yet"), "{told:?}");
     }
-    // Of another service's backend it is not kept.
+    // An affinity to a backend of another service is ignored.
     Affinities::new(region).keep(&client, &backend("10.0.2.13"), 100, 60).unwrap();
     let told = explainer.tuple(&Way::default(), &tuple).unwrap();
     assert!(says(&told, "takes no new flows of it") && told.slot.is_some(), "{told:?}");
@@ -224,7 +224,7 @@ fn frames_are_read_in_digits_of_all_shapes() {
         panic!("it is a tuple")
     };
     let mut frame = tuple.frame();
-    // As it would come: with its checksum, 0x0000 being wrong.
+    // The frame with a valid checksum; 0x0000 is invalid.
     let digits = |frame: &[u8]| frame.iter().map(|b| format!("{b:02x}")).collect::<String>();
     let told = explain(&digits(&frame), "").unwrap();
     assert_eq!(told.reason, "bad-ip-checksum");

@@ -1,4 +1,4 @@
-//! Starts every listener.
+//! Starts all listeners.
 
 use std::sync::Arc;
 
@@ -13,7 +13,8 @@ use crate::health;
 use crate::live::Live;
 use crate::metrics;
 
-/// Starts every listener. Each is retried for itself where it can't listen; none of them ends.
+/// Starts all listeners. An address that can't be bound is retried independently of the others; no
+/// listener task ends.
 pub fn start<E: Send + 'static>(
     tasks: &mut JoinSet<Result<(), E>>,
     config: &Config,

@@ -1,12 +1,11 @@
-//! The status as a table of parts: which of them is well, and what ails the others
-//! (`weir db show health`).
+//! The status as a table of components with their level and message (`weir db show health`).
 
 use listeners::ListenerStatus;
 use serde_json::{Map, Value, json};
 
 use super::{FailingListener, FileStatus, Status};
 
-/// One row a part: `name`, `level` (`OK`, `Degraded`, `Stopped`), `message`.
+/// Returns one row for each component: `name`, `level` (`OK`, `Degraded`, `Stopped`), `message`.
 pub fn health(status: &Status) -> Vec<Map<String, Value>> {
     let mut rows = Vec::new();
     let mut row = |name: String, level: &str, message: String| {
@@ -95,7 +94,7 @@ fn name(row: &Map<String, Value>) -> String {
     row.get("name").and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-/// Those of the listeners that do not listen.
+/// Returns the listeners that can't listen.
 pub(crate) fn listeners(all: Vec<ListenerStatus>) -> Vec<FailingListener> {
     let failing = all.into_iter().filter_map(|one| {
         Some(FailingListener {

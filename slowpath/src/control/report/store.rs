@@ -1,4 +1,4 @@
-//! The store in the status.
+//! Status of the store.
 
 use std::path::Path;
 
@@ -6,19 +6,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::sources::desired::Store;
 
-/// How the store was opened.
+/// Status of the store since it was opened.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StoreStatus {
-    /// Its folder, `control.state`; empty where nothing is kept.
+    /// Folder of the store, `control.state`; empty if nothing is persisted.
     pub path: String,
-    /// Why it is not used and takes no changes: file, offset and what to do. None when it is used.
+    /// Why the store is damaged and accepts no changes: file, offset and what to do. `None` if it
+    /// is intact.
     pub damage: Option<String>,
-    /// What was cut from its log at the start, and where the copy is.
+    /// What was cut from the log at startup, and the path of the copy.
     pub cut: Option<String>,
 }
 
 impl StoreStatus {
-    /// Of a store in a folder.
+    /// Returns the status of a store in a folder.
     pub fn new(folder: Option<&Path>, store: &Store) -> StoreStatus {
         StoreStatus {
             path: folder.map(|folder| folder.display().to_string()).unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! What a trace is to follow.
+//! Request for a packet trace.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use tokio::sync::mpsc;
 
 use crate::control::report::TraceLine;
 
-/// A wish to follow packets.
+/// A request for a packet trace.
 pub struct TraceRequest {
-    /// Which, and how many.
+    /// Which packets, and how many.
     pub filter: TraceFilter,
-    /// For how long at most.
+    /// Maximum duration.
     pub lasts: Duration,
-    /// Where the lines go; closed by whoever asked when they went away.
+    /// Channel for the lines. The receiver is closed when the client disconnects.
     pub lines: mpsc::Sender<TraceLine>,
 }

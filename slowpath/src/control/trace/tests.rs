@@ -1,4 +1,4 @@
-//! What a traced packet looks like to a person.
+//! Texts of the lines of a trace.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Starts the health checker on a thread of its own, between the control loop and those who ask.
+//! Starts the health checker on a thread of its own.
 
 use std::io;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use tokio::sync::{mpsc, oneshot};
 use crate::live::Live;
 use crate::sources::desired::appliance;
 
-/// Questions that wait for the checker before further ones wait to be asked.
+/// Maximum number of requests queued for the checker; further senders wait.
 const QUESTIONS: usize = 16;
 
-/// Starts it. The receiver ends with the checker, however that happens.
+/// Starts the checker. The returned receiver completes when the checker ends for any reason.
 pub fn start(
     config: &Config,
     live: &Arc<Live>,
@@ -25,7 +25,7 @@ pub fn start(
 ) -> io::Result<oneshot::Receiver<()>> {
     let checks = live.checks();
     let (questions, asked) = mpsc::channel(QUESTIONS);
-    // Started once in a process.
+    // Called once per process.
     let _ = checks.questions.set(questions);
     let able = Arc::clone(live);
     let given = Given {
@@ -47,8 +47,8 @@ pub fn start(
     Ok(ended)
 }
 
-/// How probes enter tunnels. With XDP the answers come in by the NIC, so that no probe may keep to
-/// the interface which leads into the programs.
+/// Returns how probes enter tunnels. With XDP, responses arrive at the NIC, so a probe must not be
+/// bound to the interface that leads into the programs.
 fn place(config: &Config) -> Place {
     let entrance = |((_, arm), route)| match config.plane {
         Plane::Dpdk => Entrance::Interface(config.kernel_interface(arm).into()),

@@ -1,7 +1,7 @@
-//! Next hops in the kernel: a link, a route, its neighbors, and how to probe one.
+//! Kernel interface for next hops: links, routes, neighbors and probes.
 //!
-//! Requests go through the crate `netlink`. Notifications come by a socket of their own, which is
-//! non-blocking: the control loop reads it in each iteration, without a runtime in between.
+//! Requests use the crate `netlink`. Notifications use a separate non-blocking socket, which the
+//! control loop reads in each iteration without an async runtime.
 
 use std::io;
 use std::net::IpAddr;
@@ -19,78 +19,78 @@ use netlink::rtnetlink::packet_route::route::{
 use netlink::rtnetlink::sys::{Socket, protocols::NETLINK_ROUTE};
 use netlink::{Netlink, family, unless};
 
-/// The multicast groups that say something about next hops.
+/// Multicast groups with notifications that concern next hops.
 const GROUPS: [Group; 4] = [Group::Link, Group::Neigh, Group::Ipv4Route, Group::Ipv6Route];
 
-/// How many datagrams one look at the news takes at most; the rest waits for the next look.
+/// Maximum number of datagrams read in one call; the others are read by the next call.
 const NEWS_AT_ONCE: usize = 256;
 
 /// A network interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Link {
-    /// The kernel's number for it.
+    /// Interface index.
     pub index: u32,
-    /// Its own MAC address.
+    /// MAC address of the interface.
     pub mac: [u8; 6],
-    /// Largest IP packet in bytes.
+    /// Maximum size of an IP packet in bytes.
     pub mtu: u32,
-    /// Set up by somebody (`IFF_UP`).
+    /// Whether the interface is administratively up (`IFF_UP`).
     pub up: bool,
 }
 
-/// How a destination is reached.
+/// The route to a destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Route {
-    /// The address to ask a MAC for: the router's, or the destination's own.
+    /// Address to resolve: that of the router, or the destination itself.
     pub via: IpAddr,
-    /// MTU of the route in bytes, where it has one of its own.
+    /// MTU of the route in bytes, if it has one.
     pub mtu: Option<u32>,
 }
 
-/// A neighbour as the kernel knows it.
+/// A neighbor entry of the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Neighbour {
-    /// Interface it is behind.
+    /// Index of its interface.
     pub index: u32,
-    /// Its address.
+    /// Address of the neighbor.
     pub addr: IpAddr,
-    /// Its MAC, or none while it is being asked for or does not answer.
+    /// MAC; `None` while it is being resolved or the neighbor doesn't respond.
     pub mac: Option<[u8; 6]>,
-    /// True while the kernel trusts it without a new question.
+    /// Whether the kernel considers the entry valid without another probe.
     pub fresh: bool,
 }
 
-/// What the kernel reported by itself.
+/// A notification from the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum News {
-    /// A neighbour changed.
+    /// A neighbor changed.
     Neighbour(Neighbour),
-    /// Routes or links changed, or news were lost: look at everything again.
+    /// Routes or links changed, or notifications were lost: read everything again.
     Everything,
 }
 
-/// The kernel as next hops need it; the tests have one of their own.
+/// The kernel operations that next hops need. Tests implement it too.
 pub trait Kernel {
-    /// The interface of this name, or none.
+    /// Returns the interface of this name, if it exists.
     fn link(&mut self, name: &str) -> io::Result<Option<Link>>;
-    /// The way to `to` that leaves by interface `index`, or none.
+    /// Returns the route to `to` through the interface `index`, if there is one.
     fn route(&mut self, index: u32, to: IpAddr) -> io::Result<Option<Route>>;
-    /// All neighbours behind interface `index`.
+    /// Returns all neighbors on the interface `index`.
     fn neighbours(&mut self, index: u32) -> io::Result<Vec<Neighbour>>;
-    /// Makes the kernel ask for the MAC of `addr`, or verify the one it has.
+    /// Makes the kernel resolve `addr`, or verify its entry.
     fn probe(&mut self, index: u32, addr: IpAddr) -> io::Result<()>;
-    /// What changed since the last call.
+    /// Returns the notifications since the last call.
     fn news(&mut self) -> Vec<News>;
 }
 
-/// The real one.
+/// The Linux kernel, through rtnetlink.
 pub struct LinuxKernel {
     netlink: Netlink,
     notifications: Socket,
 }
 
 impl LinuxKernel {
-    /// Opens the socket for notifications; that for requests is opened by the first.
+    /// Opens the socket for notifications. The socket for requests is opened by the first request.
     pub fn open() -> io::Result<LinuxKernel> {
         let mut notifications = Socket::new(NETLINK_ROUTE)?;
         notifications.bind_auto()?;
@@ -102,7 +102,7 @@ impl LinuxKernel {
     }
 }
 
-/// The messages in one datagram, as many as are whole.
+/// Parses the complete messages of a datagram.
 fn messages(mut bytes: &[u8]) -> Vec<NetlinkMessage<RouteNetlinkMessage>> {
     let mut found = Vec::new();
     while let Ok(message) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes) {
@@ -165,7 +165,8 @@ impl Kernel for LinuxKernel {
                     }));
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                // The kernel had more to say than the socket holds, or worse: look at everything.
+                // The socket's buffer overflowed (`ENOBUFS`), or another error: read everything
+                // again.
                 Err(_) => {
                     news.push(News::Everything);
                     break;
@@ -176,7 +177,7 @@ impl Kernel for LinuxKernel {
     }
 }
 
-/// Reads what the appliance needs of an Ethernet interface; `None` of any other.
+/// Parses a link message; `None` if the interface is not Ethernet.
 pub fn read_link(message: &LinkMessage) -> Option<Link> {
     let mac = message.attributes.iter().find_map(|a| match a {
         LinkAttribute::Address(bytes) => <[u8; 6]>::try_from(bytes.as_slice()).ok(),

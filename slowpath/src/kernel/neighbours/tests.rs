@@ -1,4 +1,4 @@
-//! Next hops against a kernel of the test's own.
+//! Next hops over an emulated kernel.
 
 use super::*;
 use std::io;

@@ -1,4 +1,4 @@
-//! Over addresses as a kernel keeps them, and over the kernel itself in a namespace of the test's.
+//! Tests over emulated addresses, and on the Linux kernel in a namespace of the test.
 
 use std::net::{TcpListener, UdpSocket};
 use std::process::Command;
@@ -20,7 +20,7 @@ const TEXT: &str = "name = \"t\"\nplane = \"xdp\"\n\
                     [ingress]\ndevice = \"in0\"\naddress = [\"10.0.1.10/24\", \"fd00::1/64\"]\n\
                     [fastpath]\nlcores = [1]\n";
 
-/// What there is, and whom the kernel refuses.
+/// Existing addresses, and those that the kernel refuses to add.
 #[derive(Clone, Default)]
 struct Kept(Arc<Mutex<(BTreeSet<Address>, Vec<IpAddr>)>>);
 
@@ -55,7 +55,7 @@ fn addr(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// A service whose backends have these sources.
+/// Writes a service whose backends have these probe sources.
 fn say(writer: &Writer, change: impl FnOnce(&mut ServiceSpec), probes: &[IpAddr]) {
     let (name, source) = (Name::new("lab/chain").unwrap(), Source::new("file"));
     let probed = |spec: &mut ServiceSpec| {
@@ -84,19 +84,19 @@ fn an_address_comes_with_its_backend_and_goes_a_while_after_it() {
     say(&writer, |_| {}, &[addr("198.18.0.1"), addr("fd01::1")]);
     addresses.step(&writer.tables(), now);
     assert_eq!(kept.ours(), ["198.18.0.1", "fd01::1"]);
-    // Another one at once; those before stay for the probes that are under way.
+    // Another address is added immediately; the earlier ones stay for probes in progress.
     say(&writer, |_| {}, &[addr("198.18.0.2")]);
     addresses.step(&writer.tables(), now);
     assert_eq!(kept.ours(), ["198.18.0.1", "198.18.0.2", "fd01::1"]);
-    // A restart finds them, wanted or not.
+    // A restarted process finds them, whether needed or not.
     let mut addresses = begin(&kept);
     addresses.step(&writer.tables(), now);
     now += STAYS;
-    // One is wanted again before its time.
+    // One is needed again before it expires.
     say(&writer, |_| {}, &[addr("198.18.0.2"), addr("fd01::1")]);
     addresses.step(&writer.tables(), now);
     assert_eq!(kept.ours(), ["198.18.0.2", "fd01::1"]);
-    // Of no use without a tunnel, and where nobody asks.
+    // Not needed without a tunnel, nor without a health check.
     say(&writer, |service| service.mode = Mode::Nat, &[addr("198.18.0.2")]);
     addresses.step(&writer.tables(), now);
     say(&writer, |service| service.health = None, &[addr("198.18.0.2")]);
@@ -110,7 +110,7 @@ fn what_is_there_already_is_good_enough_and_never_touched() {
     let mut addresses = begin(&kept);
     let theirs = Address { addr: addr("198.18.0.1"), ours: false };
     kept.0.lock().0.insert(theirs);
-    // The second is the arm's, which need not have it yet.
+    // The second is the arm's own address, which may not exist yet.
     say(&writer, |_| {}, &[theirs.addr, addr("10.0.1.10")]);
     addresses.step(&writer.tables(), now);
     say(&writer, |_| {}, &[]);
@@ -150,7 +150,7 @@ fn very_many_are_added_a_few_hundred_at_a_time() {
     }
 }
 
-/// Set for the part of the next test that runs in a namespace of its own.
+/// Set for the part of the next test that runs in its own namespace.
 const INSIDE: &str = "WEIR_TEST_INSIDE";
 
 fn chosen(to: &str) -> IpAddr {
@@ -169,7 +169,7 @@ fn inside_the_namespace() {
     for addr in ours {
         TcpListener::bind((addr, 0)).expect("at once, without a search for duplicates");
     }
-    // Who names no source gets none of them, even on an interface that has none of its own.
+    // A socket that is not bound gets none of them, even on an interface without an address.
     assert_eq!(chosen("203.0.113.1:9"), addr("10.97.0.1"));
     assert_eq!(chosen("[2001:db8::1]:9"), addr("fd97::1"));
     let there = |found: &[Address]| {
@@ -177,7 +177,7 @@ fn inside_the_namespace() {
         let ours = found.iter().filter(|one| one.ours).map(|one| one.addr);
         (ours.collect::<BTreeSet<IpAddr>>(), theirs.collect::<BTreeSet<String>>())
     };
-    // Found by the next process; what others set, on whatever interface, is theirs.
+    // The next process finds them; addresses set by others are left alone on all interfaces.
     let mut kernel = Netlink::default();
     let (found, theirs) = there(&kernel.addresses().unwrap());
     assert_eq!(found, ours.into());
@@ -200,7 +200,8 @@ fn the_kernel_takes_them_finds_them_and_chooses_none_by_itself() {
         "kernel::probe_addresses::tests::",
         "the_kernel_takes_them_finds_them_and_chooses_none_by_itself"
     );
-    // It ends with its only process. Of global scope, the address on lo would be chosen.
+    // The namespace ends with its only process. With global scope, the address on lo would be
+    // selected.
     let script = "ip link set lo up
         ip addr add 198.18.0.9/32 dev lo scope host
         ip link add near0 type veth peer name far0

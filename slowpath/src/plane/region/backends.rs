@@ -1,4 +1,4 @@
-//! Backends that services share: what each service wishes of one, and its leave when none does.
+//! Backends shared by services: the merged requirements of all services, and their removal.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -17,11 +17,11 @@ use super::desired::{Key, Known, Need, Wish};
 use super::leaving::DRAIN;
 use crate::plane::path_mtus;
 
-/// How often the flow table is walked for what flows still refer to, while anything waits for it.
+/// Interval of scans of the flow table for references, while anything waits to be removed.
 const SWEEP: Duration = Duration::from_secs(1);
 
 impl RegionPlane<'_> {
-    /// The backends of a service as the next generation will see them, with what it wishes of each.
+    /// Returns the backends of a service in the prepared tables, with what it requires of each.
     pub(super) fn wishes_of(&self, id: u32) -> Vec<Known> {
         let set = self.writer.prepared();
         let Some(service) = set.service(id) else { return Vec::new() };
@@ -83,8 +83,8 @@ impl RegionPlane<'_> {
         }
     }
 
-    /// Makes a backend's record what all services together wish of it, and returns its id.
-    /// Nobody's backend begins to drain, where it exists.
+    /// Writes the backend's record as the merged requirements of all services, and returns its id.
+    /// A backend that no service requires begins to drain if it exists.
     pub(super) fn settle_backend(&mut self, key: Key) -> Result<u32, Refusal> {
         let Some(record) = self.wishes.get(&key).and_then(|wishes| merged(key, wishes)) else {
             return self.drain(key);
@@ -104,30 +104,31 @@ impl RegionPlane<'_> {
         let Some(id) = self.writer.backend_id(&key.addr, key.port) else { return Ok(NONE) };
         let Some(record) = self.writer.prepared().backend(id).copied() else { return Ok(NONE) };
         if self.writer.committed().backend(id).is_none() {
-            // Nobody has seen it, no flow can have it.
+            // It was never committed, so no flow can refer to it.
             self.hops_idle = true;
             return self.writer.remove_backend(id).map(|()| NONE);
         }
         self.draining.entry(key).or_insert(None);
-        // It left the list, which does not say that it is gone: it may be in maintenance, or less
-        // preferred than others by its place. `reclaim` looks.
+        // A backend that left the list need not be removed: it may be in maintenance, or not
+        // preferred because of its location. `reclaim` decides.
         let removed = BackendState::Removed as u8;
         let state = if record.state == removed { removed } else { BackendState::Terminating as u8 };
         let (probe, probe_service) = (Addr::UNSPECIFIED, NONE);
         self.writer.put_backend(&record::Backend { state, probe, probe_service, ..record })
     }
 
-    /// Lets go of what nobody refers to any more: drained backends, ids, next hops; and says of
-    /// backends that drain whether some source still names them, which `is_named` tells by address
-    /// and port. Commits when that changes the tables. To be called again and again, between
-    /// batches; walks the flow table at most once a second, and only while something waits for it.
+    /// Frees what is no longer referenced: drained backends, ids and next hops. Marks draining
+    /// backends as removed or terminating, by whether `is_named` reports that a source still names
+    /// the address and port. Commits if that changes the tables. To be called repeatedly, between
+    /// batches. Scans the flow table at most once a second, and only while something waits to be
+    /// freed.
     pub fn reclaim(&mut self, now: Instant, is_named: &dyn Fn(IpAddr, u16) -> bool) {
         let idle = self.draining.is_empty()
             && self.leaving.is_empty()
             && !self.hops_idle
             && self.writer.retired().next().is_none();
         let rested = self.swept.is_none_or(|at| now >= at + SWEEP);
-        // Before the first commit there is nothing to reclaim, and no reason for one.
+        // Before the first commit there is nothing to reclaim.
         if idle || !rested || self.region.generation() == 0 || !self.ready() {
             return;
         }
@@ -142,7 +143,7 @@ impl RegionPlane<'_> {
         self.let_hops_go();
     }
 
-    /// What live flows refer to.
+    /// Returns the backends and services that live flows refer to.
     fn referred(&self) -> HashSet<Referred> {
         let flows = Flows::new(self.region);
         let mut referred = HashSet::new();
@@ -155,8 +156,9 @@ impl RegionPlane<'_> {
         referred
     }
 
-    /// Backends that drain and that no source names are removed, the others in maintenance or not
-    /// preferred: only flows of the former are as those of failed backends.
+    /// Marks draining backends that no source names as removed, the others as terminating (they are
+    /// in maintenance or not preferred). Only flows of the former are handled like those of failed
+    /// backends.
     fn mark_removed(&mut self, is_named: &dyn Fn(IpAddr, u16) -> bool) -> Result<(), Refusal> {
         for key in self.draining.keys() {
             let Some(id) = self.writer.backend_id(&key.addr, key.port) else { continue };
@@ -200,7 +202,8 @@ impl RegionPlane<'_> {
         self.writer.commit().map(drop)
     }
 
-    /// Gives up next hops that no backend refers to; the writer frees them when no lcore sees them.
+    /// Removes next hops that no backend refers to. The writer frees them once no lcore can see
+    /// them.
     fn let_hops_go(&mut self) {
         if !self.ready() || !std::mem::take(&mut self.hops_idle) {
             return;
@@ -218,9 +221,9 @@ impl RegionPlane<'_> {
     }
 }
 
-/// One record for the wishes of several services; none when nobody wishes anything. A backend that
-/// one service has active is active; who gets a service's new flows is decided by the service's own
-/// slots in any case.
+/// Merges the requirements of several services into one record; `None` if there are none. A backend
+/// that is active for one service is active. Which backends get a service's new flows is decided by
+/// the service's slots.
 fn merged(key: Key, wishes: &[(u32, Wish)]) -> Option<record::Backend> {
     let (_, first) = wishes.iter().min_by_key(|(service, _)| *service)?;
     let state = wishes.iter().map(|(_, wish)| wish.state as u8).min()?;

@@ -1,9 +1,9 @@
-//! What a frontend asks of the region: where packets find it, and a service there that chooses.
+//! What a frontend requires in the region: its lookup keys, and a service that selects backends.
 //!
-//! The region's service is a policy and a choice of backends. All frontends of a service whose
-//! choice is the same share one; what a choice depends on is in its name, so that a restarted
-//! slowpath finds it again. Values that may change while clients stay with backends are not in the
-//! name: affinity is keyed by the service of the region, so another one would forget all clients.
+//! A service of the region is a policy and a choice of backends. All frontends of a service with
+//! the same choice share one. Its name contains what the choice depends on, so that a restarted
+//! slowpath finds it again. Values that may change without moving clients to other backends are not
+//! in the name: affinities are keyed by the region's service, so another one would lose them.
 
 use config::services::Mode;
 use packet::addr::Addr;
@@ -21,18 +21,18 @@ use tables::record::{self, BackendState, FrontendKey, NAME_BYTES, Prefix};
 use super::desired::{Key, Need, Wish};
 use crate::plane::compile;
 
-/// [`tables::writer::Writer::put_noted_frontend`]: a copy of a wildcard at an address of ours. The
-/// bits below it are the [`Flags`].
+/// Bit of the note in [`tables::writer::Writer::put_noted_frontend`]: a wildcard's copy at an
+/// address of the appliance. The lower bits are the [`Flags`].
 pub(super) const COPY: u32 = 1 << 16;
 
-/// [`tables::note::Member::state`]: failed its checks for this service. Below it: what its source
-/// says of it.
+/// Bit of [`tables::note::Member::state`]: the backend failed its health checks for this service.
+/// The lower bits are the state declared by its source.
 pub(super) const QUARANTINED: u8 = 0x80;
 
-/// Bytes of a backend in [`Choice::sum`].
+/// Bytes of one backend in [`Choice::sum`], to size the buffer.
 const SUMMED: usize = 40;
 
-/// A backend as one service asks for it.
+/// A backend as one service requires it.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Asked {
     pub(super) key: Key,
@@ -43,23 +43,23 @@ pub(super) struct Asked {
     pub(super) protocol: u8,
 }
 
-/// A service of the region as a frontend asks for it.
+/// A service of the region as a frontend requires it.
 pub(super) struct Choice {
     pub(super) name: String,
     pub(super) policy: record::Service,
-    /// In the order of slots.
+    /// Backends in the order of slots.
     pub(super) backends: Vec<Asked>,
     pub(super) serving: usize,
     pub(super) table_size: u32,
-    /// Source ranges, and their bounds.
+    /// Source ranges and their boundaries.
     pub(super) ranges: Vec<Prefix>,
     pub(super) bounds: Vec<u32>,
-    /// The same for the same backends, table and ranges.
+    /// Checksum of backends, table and ranges; equal if they are equal.
     pub(super) made_of: u64,
 }
 
 impl Choice {
-    /// What is wanted, with the appliance's table size for services that don't say.
+    /// Returns the choice of a frontend. `tables` has the table size for services without one.
     pub(super) fn of(wanted: &Wanted, tables: &config::checked::Tables) -> Choice {
         let service = &wanted.frontend.service;
         let table_size = match service.spec.table_size {
@@ -84,7 +84,7 @@ impl Choice {
         choice
     }
 
-    /// Not 0, which is the sum of a service that was never told.
+    /// Returns the checksum of the choice; never 0, which marks a service that was never written.
     fn sum(&self, seed: &[u8; 12]) -> u64 {
         let policy = &self.policy;
         let mut bytes = Vec::with_capacity(SUMMED * self.backends.len() + 64);
@@ -111,13 +111,14 @@ impl Choice {
         checksum(0, &bytes) | 1
     }
 
-    /// Words of the slot arena that it takes beside its table, run by run.
+    /// Returns the number of words in the slot arena that the choice takes beside its table, by
+    /// run.
     pub(super) fn runs(&self) -> [usize; 4] {
         let stays = self.backends.iter().filter(|asked| self.stays(asked)).count();
         [2 * self.backends.len(), stays, 5 * self.ranges.len(), self.bounds.len()]
     }
 
-    /// Whether clients may stay with a backend.
+    /// Returns whether affinity may keep clients with a backend.
     pub(super) fn stays(&self, asked: &Asked) -> bool {
         self.policy.affinity_s > 0 && asked.wish.state == BackendState::Active
     }
@@ -144,7 +145,7 @@ impl Asked {
     }
 }
 
-/// The state in a backend's record.
+/// Returns the state for a backend's record.
 pub(super) fn recorded(state: State) -> BackendState {
     match state {
         State::Active => BackendState::Active,
@@ -154,7 +155,7 @@ pub(super) fn recorded(state: State) -> BackendState {
     }
 }
 
-/// The state for its number in a [`tables::note::Member`].
+/// Returns the state for its number in a [`tables::note::Member`].
 pub(super) fn noted(state: u8) -> State {
     let all = [
         State::Active,
@@ -166,14 +167,15 @@ pub(super) fn noted(state: u8) -> State {
     all.get(usize::from(state & !QUARANTINED)).copied().unwrap_or_default()
 }
 
-/// The service's name; behind it what this choice depends on, unless it is the plainest: TCP over
-/// IPv4 by the external policy. One that is too long ends in a checksum of all of it.
+/// Returns the name of the region's service: the service's name, followed by what the choice
+/// depends on unless that is the default (TCP over IPv4 with the external policy). A name that is
+/// too long ends in a checksum of the whole.
 fn name(frontend: &Frontend) -> String {
     let (said, service) = (&frontend.said, frontend.service.name.as_str());
     let protocol = protocol_text(said.address.protocol);
     let family = if said.address.is_ipv4() { 4 } else { 6 };
     let mut choice = format!("{protocol}{family}");
-    // The policy that it follows, not its value: that may change.
+    // The policy's scope, not its value, which may change.
     choice.push_str(match policy_scope(frontend) {
         PolicyScope::External => "",
         PolicyScope::Internal => ",internal",
@@ -200,14 +202,14 @@ fn name(frontend: &Frontend) -> String {
     whole[..end].to_owned() + &sum
 }
 
-/// The port of the proxy that takes a frontend's packets.
+/// Returns the port of the proxy that the frontend's packets are redirected to, if any.
 fn proxy_of(frontend: &Frontend) -> Option<u16> {
     let proxy = frontend.service.spec.proxy_redirect.as_ref();
     proxy.filter(|proxy| proxy.takes(frontend.said.service_port)).map(|proxy| proxy.port)
 }
 
-/// Where packets find a frontend in the region, each with its note; nowhere where no packet from
-/// outside is meant for it.
+/// Returns the lookup keys of a frontend in the region, each with its note; empty if packets from
+/// outside can't reach the frontend.
 pub(super) fn places(frontend: &Frontend, appliance: &Appliance) -> Vec<(FrontendKey, u32)> {
     let (said, service) = (&frontend.said, &frontend.service);
     let flags = |said: &FrontendSpec| Flags::of(said, &service.spec, appliance.external_cluster_ip);

@@ -1,17 +1,17 @@
-//! The backends that services share, as the services want them.
+//! What services require of the backends that they share.
 
 use config::services::Mode;
 use packet::addr::Addr;
 use tables::record::BackendState;
 
-/// What makes a backend the same one.
+/// Identity of a backend.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Key {
     pub(super) addr: Addr,
     pub(super) port: u16,
 }
 
-/// By what a backend of a tunnel service sends back; the same for many.
+/// The tunnel that backends of a tunnel service send through; the same for many backends.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Need {
     /// A `TunnelKind`.
@@ -24,7 +24,7 @@ pub(crate) struct Need {
 }
 
 impl Need {
-    /// Direct return and NAT need none.
+    /// Returns the need of a backend; `None` for direct server return and NAT.
     pub(super) fn of(mode: &Mode, arm: u8, ipv6: bool) -> Option<Need> {
         let Mode::Tunnel(tunnel) = mode else { return None };
         let (kind, port, vni) = (tunnel.kind as u8, tunnel.port, tunnel.vni);
@@ -32,7 +32,7 @@ impl Need {
     }
 }
 
-/// What one service asks of a backend.
+/// What one service requires of a backend.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Wish {
     pub(super) state: BackendState,
@@ -42,10 +42,10 @@ pub(super) struct Wish {
     pub(super) need: Option<Need>,
 }
 
-/// A backend of a service, as the region has it.
+/// A backend of a service as it is in the region.
 pub(super) struct Known {
     pub(super) key: Key,
     pub(super) wish: Wish,
-    /// Its id.
+    /// Id of the backend.
     pub(super) backend: u32,
 }

@@ -1,9 +1,9 @@
-//! What the region holds, in the words of the map model.
+//! The content of the region as records of the map model.
 //!
-//! A frontend's identifier is its service's, plus `region.max_services` for each further frontend
-//! of the same service, by address: there each frontend has one of its own. A backend's is its id
-//! in the region; where it serves several protocols, which the map model tells apart, the others
-//! lie above all ids.
+//! In the map model each frontend has its own identifier. It is the id of the frontend's service,
+//! plus `region.max_services` for each further frontend of that service in the order of addresses.
+//! The identifier of a backend is its id in the region. If a backend serves several protocols,
+//! which the map model distinguishes, the others get identifiers above all ids.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -23,7 +23,8 @@ use tables::set::TableSet;
 use super::choice::{COPY, QUARANTINED, noted};
 use crate::plane::compile;
 
-/// What the frontend with this key and note was told as: a copy of a wildcard as the wildcard.
+/// Returns the address of the frontend with this key and note; for a copy of a wildcard, that of
+/// the wildcard.
 pub(crate) fn address(key: &FrontendKey, note: u32) -> Address {
     let mut address = place(key);
     if note & COPY != 0 {
@@ -35,7 +36,7 @@ pub(crate) fn address(key: &FrontendKey, note: u32) -> Address {
     address
 }
 
-/// Where packets find it.
+/// Returns the address at which packets reach the frontend.
 fn place(key: &FrontendKey) -> Address {
     Address {
         prefix: prefix(key.addr, key.prefix_len),
@@ -46,10 +47,10 @@ fn place(key: &FrontendKey) -> Address {
     }
 }
 
-/// How most services are spread.
+/// Default spread: Maglev without affinity.
 const PLAIN: Spread = Spread::Backends { algorithm: Algorithm::Maglev, affinity_s: 0 };
 
-/// A prefix by its bits in the 128-bit form.
+/// Converts a prefix length from its 128-bit form.
 fn prefix(addr: Addr, len: u8) -> Prefix {
     let addr = IpAddr::from(addr);
     let shorter = if addr.is_ipv4() { 96 } else { 0 };
@@ -60,13 +61,13 @@ fn prefix(addr: Addr, len: u8) -> Prefix {
 #[derive(Clone, Copy)]
 struct Slot {
     endpoint: Endpoint,
-    /// Its id in the region, [`NONE`] where it isn't.
+    /// Id in the region; [`NONE`] if it isn't in it.
     id: u32,
     state: State,
     quarantined: bool,
 }
 
-/// The backends of a service, its table by region id, its source ranges, how it is spread.
+/// Backends of a service, its table by region id, its source ranges and its spread.
 #[derive(Clone)]
 struct Chosen {
     slots: Vec<Slot>,
@@ -103,7 +104,7 @@ impl Chosen {
         Chosen { slots, ranges, spread, serving, table }
     }
 
-    /// One that no packet meets has no table.
+    /// Returns the choice of a frontend that no packet can reach, which has no table.
     fn unmet(wanted: &Wanted) -> Chosen {
         let slots = wanted.backends.iter().map(|instance| Slot {
             endpoint: instance.endpoint,
@@ -119,7 +120,8 @@ impl Chosen {
     }
 }
 
-/// Slots by backend. A single backend has no table in the region, and would have all of it.
+/// Returns the number of slots by backend. A single backend has no table in the region and counts
+/// as all slots.
 fn table(set: &TableSet<'_>, service: u32, size: u32) -> Vec<(u32, u32)> {
     let Some(service) = set.service(service) else { return Vec::new() };
     if service.single != NONE {
@@ -132,7 +134,7 @@ fn table(set: &TableSet<'_>, service: u32, size: u32) -> Vec<(u32, u32)> {
     counts.into_iter().collect()
 }
 
-/// A frontend with its identifier, its flags, and which choice is its.
+/// A frontend with its identifier, its flags and its choice.
 struct Row<'c> {
     id: u32,
     address: Address,
@@ -140,7 +142,7 @@ struct Row<'c> {
     chosen: &'c Chosen,
 }
 
-/// All that the region holds, and those frontends that no packet meets.
+/// Returns the records of the region and of the frontends that no packet can reach.
 pub(crate) fn records<'w>(
     region: &Region,
     unmet: impl Iterator<Item = &'w Wanted>,
@@ -175,8 +177,8 @@ pub(crate) fn records<'w>(
     records
 }
 
-/// Backends that failed their checks for a frontend. Those that their source itself calls
-/// quarantined aren't meant: it says so again.
+/// Returns the backends that failed their health checks, by frontend. Excluded are those that their
+/// source declares as quarantined: the source will declare it again.
 pub(super) fn quarantined(set: &TableSet<'_>) -> Vec<(Address, Endpoint)> {
     let failed_of = |service: u32| -> Vec<Endpoint> {
         let failed = |member: &Member| {
@@ -204,7 +206,7 @@ fn endpoint(backend: &Backend, member: &Member) -> Endpoint {
     Endpoint { addr: backend.addr.into(), port: backend.port, protocol: member.protocol }
 }
 
-/// All frontends that lie in the region; wildcards by their copies.
+/// Returns all frontends in the region, for wildcards both the copies and the wildcard.
 fn rows<'c>(set: &TableSet<'_>, chosen: &'c HashMap<u32, Chosen>, services: u32) -> Vec<Row<'c>> {
     let mut found: BTreeMap<(u32, Address), Flags> = BTreeMap::new();
     for (key, service, note) in set.frontend_notes() {
@@ -226,8 +228,8 @@ fn rows<'c>(set: &TableSet<'_>, chosen: &'c HashMap<u32, Chosen>, services: u32)
     rows
 }
 
-/// Identifier and state of each endpoint: the most alive of what is said of it. Those that have no
-/// id of their own in the region get one from `room` on.
+/// Returns identifier and state of each endpoint; the state is the most active of its slots.
+/// Endpoints without an id of their own in the region get identifiers from `room` on.
 fn backends<'c>(
     slots: impl Iterator<Item = &'c Slot>,
     room: u32,

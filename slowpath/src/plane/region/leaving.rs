@@ -1,10 +1,11 @@
-//! What leaves the region, and how long it may take.
+//! Removal delays of backends and tunnels.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// How long an unwanted backend keeps flows that don't end (AWS's own deregistration delay).
+/// Maximum time for which an unreferenced backend keeps flows that don't end. It is the default
+/// deregistration delay of AWS target groups.
 pub(super) const DRAIN: Duration = Duration::from_secs(300);
 
-/// Tunnels that leave, and when they do; none until the first look after their commit.
+/// Tunnels that are being removed, and when; `None` until the first check after the commit.
 pub(super) type Leaving = HashMap<u32, Option<Instant>>;

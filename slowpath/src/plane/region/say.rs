@@ -1,4 +1,4 @@
-//! One frontend is said to the region: all of it, or it stays as it was.
+//! Writes one frontend to the region, all or nothing.
 
 use std::net::IpAddr;
 
@@ -18,32 +18,32 @@ use super::choice::{Asked, COPY, Choice, places};
 use super::desired::{Key, Known, Wish};
 use crate::plane::compile;
 
-/// What the writer says to one step.
+/// Result of one step of the writer.
 type FrontendSpec<T = ()> = Result<T, writer::Refusal>;
 
-/// So few differences are looked for one by one among all backends of a service.
+/// Maximum number of differing backends that are searched for linearly in a service's list.
 const FEW: usize = 8;
 
-/// With so many backends, the order of a service's is kept from one table to the next.
+/// From this number of backends on, a service's order is kept between Maglev tables.
 const MANY: usize = 256;
 
-/// What a service wishes of backends.
+/// What a service requires of backends.
 type Wishes = Vec<(Key, Wish)>;
 
-/// How it was before a frontend was said.
+/// State before a frontend was written, for undo.
 struct Before {
-    /// None where there was no such service.
+    /// `None` if the service did not exist.
     policy: Option<record::Service>,
-    /// What it wished of backends, and wishes no more or otherwise.
+    /// Requirements that the service no longer has, or has changed.
     wishes: Wishes,
-    /// What it wishes of them now, and did not, or otherwise.
+    /// Requirements that are new or changed.
     news: Wishes,
-    /// Service and note of each place.
+    /// Service and note of each lookup key.
     places: Vec<(FrontendKey, Option<(u32, u32)>)>,
 }
 
-/// Which of the wishes from before are no more, or others, and what is new: a service of many
-/// backends has most of them as they were, in the same order.
+/// Returns the requirements that were removed or changed, and those that are new or changed. Most
+/// backends of a large service are unchanged and in the same order, which is the fast case.
 fn differences(before: &[Known], asked: &[Asked]) -> (Wishes, Wishes) {
     let told = |known: &Known| (known.key, known.wish.clone());
     let pair = |asked: &Asked| (asked.key, asked.wish.clone());
@@ -67,7 +67,7 @@ fn differences(before: &[Known], asked: &[Asked]) -> (Wishes, Wishes) {
     let was: HashMap<Key, &Wish> = before.iter().map(|known| (known.key, &known.wish)).collect();
     let is: HashMap<Key, &Wish> = asked.iter().map(|asked| (asked.key, &asked.wish)).collect();
     if was.len() < before.len() || is.len() < asked.len() {
-        // One place for several protocols has several wishes: all are said again.
+        // Several protocols on one address have several requirements: apply all again.
         return (before.iter().map(told).collect(), asked.iter().map(pair).collect());
     }
     let news = asked.iter().filter(|asked| was.get(&asked.key) != Some(&&asked.wish)).map(pair);
@@ -76,15 +76,14 @@ fn differences(before: &[Known], asked: &[Asked]) -> (Wishes, Wishes) {
     (gone.collect(), news)
 }
 
-/// The ids of backends by key: mostly those that a service had before, in the same order.
+/// Looks up ids of backends by key; mostly those that the service had before, in the same order.
 struct Members<'b> {
     before: &'b [Known],
     at: usize,
 }
 
 impl Members<'_> {
-    /// The id of the next backend; none where it is not the next of those before, or one of the
-    /// few behind it.
+    /// Returns the id of the next backend; `None` if it is not among the next few of those before.
     fn next(&mut self, key: &Key) -> Option<u32> {
         let left = self.before.get(self.at..)?;
         let passed = left.iter().take(FEW).position(|known| known.key == *key)?;
@@ -136,7 +135,7 @@ impl RegionPlane<'_> {
             return Err(Refusal::new(refusal));
         }
         if !same && let Err(refusal) = self.choose(id, &choice, wanted, &had) {
-            // There was room a moment ago.
+            // `slots_room` has checked the capacity.
             self.broken = Some(Refusal::new(&refusal));
             return Err(Refusal::new(refusal));
         }
@@ -144,7 +143,7 @@ impl RegionPlane<'_> {
         Ok(())
     }
 
-    /// A copy of a wildcard gives way to a frontend that was told for just that place.
+    /// Removes keys at which a wildcard's copy would replace a frontend on just that address.
     fn free_places(&self, mut places: Vec<(FrontendKey, u32)>) -> Vec<(FrontendKey, u32)> {
         places.retain(|(key, note)| {
             let told = self.writer.frontend(key).is_some_and(|(_, note)| note & COPY == 0);
@@ -153,7 +152,7 @@ impl RegionPlane<'_> {
         places
     }
 
-    /// What can be refused: backends, where they changed, and frontends.
+    /// Performs the steps that can fail: changed backends, and frontends.
     fn place(&mut self, id: u32, places: &[(FrontendKey, u32)], before: &Before) -> FrontendSpec {
         self.wish(id, &before.wishes, &before.news)?;
         for ((key, note), (_, old)) in places.iter().zip(&before.places) {
@@ -165,7 +164,7 @@ impl RegionPlane<'_> {
         Ok(())
     }
 
-    /// A service wishes of backends what it did not, or otherwise.
+    /// Replaces requirements of a service, and updates the records of the backends concerned.
     fn wish(&mut self, id: u32, before: &[(Key, Wish)], now: &[(Key, Wish)]) -> FrontendSpec {
         self.forget_wishes(id, before.iter().map(|(key, _)| key));
         self.remember_wishes(id, now.iter().map(|(key, wish)| (key, wish)));
@@ -175,7 +174,7 @@ impl RegionPlane<'_> {
         Ok(())
     }
 
-    /// Note, ranges and slots; room for all was made sure of.
+    /// Writes note, ranges and slots. The capacity for all has been checked.
     fn choose(&mut self, id: u32, choice: &Choice, wanted: &Wanted, had: &[Known]) -> FrontendSpec {
         let mut members = Vec::with_capacity(choice.backends.len());
         let mut known = Members { before: had, at: 0 };
@@ -197,7 +196,7 @@ impl RegionPlane<'_> {
         let mut stays: Vec<u32> = stays.map(|(_, member)| member.backend).collect();
         stays.sort_unstable();
         self.writer.set_stays(id, &stays)?;
-        // A proxy's service chooses nobody.
+        // A proxy's service selects no backend.
         let serving = if choice.policy.proxy_port == 0 { choice.serving } else { 0 };
         let ids: Vec<u32> = members.iter().take(serving).map(|m| m.backend).collect();
         let (size, algorithm) = (choice.table_size, wanted.frontend.service.spec.algorithm);
@@ -207,7 +206,7 @@ impl RegionPlane<'_> {
         let orders = &mut self.orders;
         let table = |seed| {
             let serving = &choice.backends[..serving];
-            // One that leaves may have no weight, and serves where nothing else does.
+            // A terminating backend may have weight 0, and serves if no active backend exists.
             let weights: Vec<u32> = serving.iter().map(|b| u32::from(b.weight).max(1)).collect();
             match algorithm {
                 Algorithm::Random => maglev::shares(&weights, size),
@@ -230,7 +229,7 @@ impl RegionPlane<'_> {
         self.writer.set_table(id, &ids, table, size)
     }
 
-    /// As it was before `place` was refused.
+    /// Restores the state before `place` failed.
     fn undo(&mut self, id: u32, choice: &Choice, before: Before) -> FrontendSpec {
         for (key, old) in before.places {
             match old {
@@ -248,7 +247,7 @@ impl RegionPlane<'_> {
         }
     }
 
-    /// Takes a frontend away. Where a wildcard had given way to it, its copy comes back.
+    /// Removes a frontend. If a wildcard covers its address, the wildcard's copy is restored.
     pub(super) fn unsay(&mut self, address: &Address) -> Result<(), Refusal> {
         self.unmet.remove(address);
         self.wildcards.remove(address);
@@ -257,10 +256,10 @@ impl RegionPlane<'_> {
         behind.map_or(Ok(()), |wildcard| self.say(&wildcard))
     }
 
-    /// Takes a frontend's places away; the service may have lost its last one.
+    /// Removes all lookup keys of a frontend. The service may have lost its last frontend.
     fn vacate_all(&mut self, address: &Address) -> FrontendSpec {
-        // Packets from within meet nothing here: the place is that of the frontend for packets from
-        // outside, which is told by itself.
+        // An internal frontend has no lookup key in the region: the key is that of the external
+        // frontend, which is removed on its own.
         if address.reach == Reach::Internal {
             return Ok(());
         }
@@ -287,7 +286,7 @@ impl RegionPlane<'_> {
         Ok(())
     }
 
-    /// Removes the services that have no frontend any more; their backends begin to drain.
+    /// Removes the services without frontends; their backends begin to drain.
     pub(super) fn let_forsaken_go(&mut self) -> FrontendSpec {
         for id in std::mem::take(&mut self.forsaken) {
             if self.writer.frontends_of(id) > 0 || self.writer.prepared().service(id).is_none() {
@@ -302,15 +301,15 @@ impl RegionPlane<'_> {
             }
             self.writer.remove_service(id)?;
             if self.writer.committed().service(id).is_none() {
-                // Nobody has seen it: it was made for a frontend that was refused.
+                // The service was never committed: it was created for a rejected frontend.
                 self.batch.1 += self.writer.changes() - before;
             }
         }
         Ok(())
     }
 
-    /// Removes what is told of in the region and `wanted` by nobody: at most so many frontends, and
-    /// tells whether those were all.
+    /// Removes frontends that are in the region and not `wanted`, up to `at_most` of them. Returns
+    /// whether none is left.
     pub(super) fn sweep(
         &mut self,
         wanted: &dyn Fn(&Address) -> bool,

@@ -1,4 +1,4 @@
-//! Frontends told by hand to a region in memory.
+//! Frontends applied one by one to a region in memory.
 
 use super::*;
 use std::time::{Duration, SystemTime};
@@ -73,7 +73,7 @@ fn frontend(service: Service, said: FrontendSpec) -> Arc<Frontend> {
     Arc::new(Frontend::new(said, Arc::new(service), None, 1, SystemTime::UNIX_EPOCH))
 }
 
-/// A backend at 10.0.2.`last`, port 80, any protocol.
+/// Returns a backend at 10.0.2.`last`, port 80, any protocol.
 fn instance(of: &Service, last: u8) -> Instance {
     let addr = IpAddr::from([10, 0, 2, last]);
     let endpoint = Endpoint { addr, port: 80, protocol: 0 };
@@ -92,14 +92,14 @@ fn chosen(service: Service, address: Address, mut instances: Vec<Instance>) -> W
     }
 }
 
-/// A frontend of TCP with active backends.
+/// Returns a TCP frontend with active backends.
 fn web(name: &str, address: &str, backends: &[u8]) -> Wanted {
     let of = service(name);
     let instances = backends.iter().map(|last| instance(&of, *last)).collect();
     chosen(of, at(address, 6), instances)
 }
 
-/// One batch; what was refused, and the generation.
+/// Applies one batch; returns the errors and the generation.
 fn tell(plane: &mut RegionPlane<'_>, all: &[Wanted]) -> (Vec<String>, Generation) {
     plane.begin().unwrap();
     let said = all.iter().filter_map(|wanted| plane.update(wanted).err());
@@ -128,7 +128,7 @@ fn names(plane: &RegionPlane<'_>) -> Vec<String> {
     names
 }
 
-/// Last bytes of the backends that new flows of a frontend meet.
+/// Returns the last address bytes of the backends that new flows of a frontend are sent to.
 fn meets(plane: &RegionPlane<'_>, address: &str, protocol: u8) -> Vec<u8> {
     let (set, at) = (plane.writer.committed(), at(address, protocol));
     let found = set.frontend(0, &at.prefix.addr.into(), at.port, protocol);
@@ -180,7 +180,7 @@ fn what_is_so_already_writes_nothing() {
 
 #[test]
 fn one_refused_frontend_stays_as_it_was_and_the_others_go_on() {
-    // Room for one table of 251 and the notes.
+    // Capacity for one table of 251 slots and the notes.
     let mut plane = attach(region(&Sizes { slots: 300, ..Sizes::SMALL }));
     told(&mut plane, &[web("a", "203.0.113.1:80", &[1])]);
     let full = [
@@ -205,11 +205,12 @@ fn a_table_without_room_is_named_and_nothing_of_its_frontend_is_left() {
     let backends: Vec<u8> = (1..=30).map(last).collect();
     told(&mut plane, &[web("a", "203.0.113.1:80", &backends)]);
     let before = dumped(&plane);
-    // 32 backends at most: the second of these finds no room, and the first is not left behind.
+    // Capacity for 32 backends: that for the second of these is missing, and the first is rolled
+    // back.
     let (refused, generation) = tell(&mut plane, &[web("b", "203.0.113.2:80", &[41, 42, 43])]);
     assert!(refused[0].contains("region.max_backends"), "{refused:?}");
     assert_eq!((generation, dumped(&plane)), (1, before.clone()));
-    // A service that is there already keeps its policy, its backends and its frontends.
+    // A service that exists keeps its policy, its backends and its frontends.
     let mut changed = web("a", "203.0.113.1:80", &[1, 2, 51, 52, 53]);
     let mut policy = service("a");
     policy = policy.with(|spec| spec.mss = 1300).unwrap();
@@ -218,7 +219,7 @@ fn a_table_without_room_is_named_and_nothing_of_its_frontend_is_left() {
     assert!(refused[0].contains("region.max_backends"), "{refused:?}");
     assert_eq!((generation, dumped(&plane)), (1, before));
     assert_eq!(plane.writer.committed().services().next().unwrap().1.mss, 0);
-    // Frontends.
+    // Exceed the capacity for frontends.
     let more = |n: u32| web("a", &format!("203.0.113.1:{}", 100 + n), &backends);
     let (refused, _) = tell(&mut plane, &(0..64).map(more).collect::<Vec<_>>());
     assert_eq!(refused.len(), 1);
@@ -313,13 +314,13 @@ fn a_node_port_answers_on_each_address_of_ours() {
         dumped(plane).into_iter().filter(|line| line.contains("SLOT=0")).collect::<Vec<_>>()
     };
     assert_eq!(masters(&plane).len(), 2, "the wildcard and its copy: {:?}", masters(&plane));
-    // Another service has just that place for itself, until it goes.
+    // Another service takes that address and port, until it is removed.
     told(&mut plane, &[web("b", "10.0.1.10:30080", &[2])]);
     told(&mut plane, std::slice::from_ref(&wanted));
     assert_eq!(meets(&plane, "10.0.1.10:30080", 6), [2]);
     delete(&mut plane, &["10.0.1.10:30080"]);
     assert_eq!(meets(&plane, "10.0.1.10:30080", 6), [1]);
-    // With other addresses, the copy at the old one is nobody's.
+    // If the appliance's addresses change, the copy at the old one is unused.
     let addresses = vec!["10.0.1.11".parse().unwrap()];
     plane.set_appliance(&Appliance { addresses, ..Appliance::default() });
     plane.begin().unwrap();

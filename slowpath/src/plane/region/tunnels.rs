@@ -1,9 +1,9 @@
-//! Tunnels find their old ids and gateway numbers again: flows remember the tunnel that they came
-//! by, and their scopes are interned from the gateway's number.
+//! Tunnels keep their ids and gateway numbers: flows store the tunnel that they came through, and
+//! scopes are derived from the gateway's number.
 //!
-//! A tunnel that nobody wants any more, and sources that a gateway no longer has, stay for the
-//! drain period as a record of their own, marked [`TUNNEL_RETIRED`]: flows under way end well, and
-//! what is still on the wire is known. Wanted again, it is what it was.
+//! A tunnel that is no longer configured, and sources that a gateway no longer has, remain for the
+//! drain period as a record of their own, marked [`TUNNEL_RETIRED`]: established flows can end, and
+//! packets in transit are recognized. If the tunnel is configured again, the mark is removed.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -18,7 +18,8 @@ use super::leaving::DRAIN;
 use crate::plane::compile::{self, NamedTunnel};
 
 impl RegionPlane<'_> {
-    /// Puts the gateways' tunnels and those that backends send by; all others begin to leave.
+    /// Writes the tunnels of the gateways and those that backends send through. All others begin to
+    /// be removed.
     pub(super) fn put_tunnels(&mut self) -> Result<(), Refusal> {
         let mut all = compile::gateway_tunnels(&self.config);
         all.extend(compile::needed_tunnels(&self.config, self.needs.keys()));
@@ -66,7 +67,7 @@ impl RegionPlane<'_> {
         self.tunnel_names.extend(retired.iter().map(named));
     }
 
-    /// After a change was taken back: only what the tables mark is leaving.
+    /// After a rollback: only tunnels marked in the tables are being removed.
     pub(super) fn find_leaving(&mut self) {
         let marked: Vec<u32> = marked(self.writer.committed().tunnels()).collect();
         self.leaving.retain(|id, _| marked.contains(id));
@@ -105,27 +106,28 @@ fn is_retired(tunnel: &Tunnel) -> bool {
     tunnel.flags & TUNNEL_RETIRED != 0
 }
 
-/// What makes a tunnel the same one: how its packets look on the wire.
+/// Returns whether two tunnels are the same: their packets look the same on the wire.
 fn same_wire(a: &Tunnel, b: &Tunnel) -> bool {
     let wire = |t: &Tunnel| (t.kind, t.local, t.port, t.vni, t.flags & TUNNEL_BACKEND);
     wire(a) == wire(b)
 }
 
-/// An Azure gateway's at the same address, whose pool may have other ports and VNIs by now.
+/// Returns whether two tunnels are an Azure gateway's at the same address; its pool may have got
+/// other ports and VNIs.
 fn same_gateway(a: &Tunnel, b: &Tunnel) -> bool {
     let scope = |t: &Tunnel| (t.kind, t.local, t.flags & TUNNEL_BACKEND, t.scope_key);
     a.scope_key != 0 && scope(a) == scope(b)
 }
 
-/// The tunnel that is there with the same wire; rather one that doesn't leave.
+/// Returns the existing tunnel with the same wire format, preferably one that is not retired.
 fn old<'t>(wanted: &Tunnel, there: &'t [(u32, Tunnel)]) -> Option<&'t (u32, Tunnel)> {
     let mut same = there.iter().filter(|(_, tunnel)| same_wire(tunnel, wanted));
     let first = same.clone().find(|(_, tunnel)| !is_retired(tunnel));
     first.or_else(|| same.next())
 }
 
-/// Gives each gateway the number that its tunnels have in the tables, or one that nobody has: the
-/// position in the file changes when a gateway before it goes away, and the number must not.
+/// Gives each gateway the number that its tunnels have in the tables, or an unused one. The
+/// position in the file changes when an earlier gateway is removed; the number must not.
 fn number(all: &mut [NamedTunnel], there: &[(u32, Tunnel)]) {
     let of_gateway = |tunnel: &Tunnel| tunnel.flags & TUNNEL_BACKEND == 0;
     let mut given: HashMap<u16, u16> = HashMap::new();
@@ -151,16 +153,17 @@ fn number(all: &mut [NamedTunnel], there: &[(u32, Tunnel)]) {
     }
 }
 
-/// An id for each wanted tunnel: that of the one that is there with the same wire, else a free one.
-/// One that leaves keeps its id meanwhile.
+/// Returns an id for each wanted tunnel: that of the existing tunnel with the same wire format, or
+/// an unused one. A retired tunnel keeps its id in the meantime.
 fn place(wanted: &[NamedTunnel], there: &[(u32, Tunnel)]) -> Vec<u32> {
     let mut free = (0..).filter(|id| !there.iter().any(|(used, _)| used == id));
     let id = |tunnel: &NamedTunnel| old(&tunnel.record, there).map(|(id, _)| *id);
     wanted.iter().map(|tunnel| id(tunnel).or_else(|| free.next()).unwrap_or(NONE)).collect()
 }
 
-/// What is there and not among `put`, marked; and the sources that a tunnel of `put` no longer has,
-/// as tunnels of their own behind all others, so that a source that both admit is met as wanted.
+/// Returns, marked as retired, the existing tunnels that are not in `put`, and the sources that a
+/// tunnel in `put` no longer has. The latter get the highest free ids, so that a source admitted by
+/// both matches the current tunnel.
 fn retired(put: &[(u32, Tunnel)], there: &[(u32, Tunnel)], room: u32) -> Vec<(u32, Tunnel)> {
     let mark = |tunnel: &Tunnel| Tunnel { flags: tunnel.flags | TUNNEL_RETIRED, ..*tunnel };
     let kept = |id: &u32| put.iter().any(|(used, _)| used == id);
@@ -180,7 +183,7 @@ fn retired(put: &[(u32, Tunnel)], there: &[(u32, Tunnel)], room: u32) -> Vec<(u3
     retired
 }
 
-/// `before` with those of its sources that `now` does not have; none when it has them all.
+/// Returns `before` reduced to the sources that `now` does not have; `None` if `now` has them all.
 fn without(before: &Tunnel, now: &Tunnel) -> Option<Tunnel> {
     let sources =
         |t: &Tunnel| t.sources[..usize::from(t.source_count).min(TUNNEL_SOURCES)].to_vec();

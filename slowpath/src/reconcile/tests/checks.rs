@@ -1,4 +1,4 @@
-//! Verdicts of a health checker on their way into the region, and over a restart.
+//! Health verdicts on their way to the region, and over a restart.
 
 use std::sync::mpsc::Sender;
 
@@ -17,7 +17,7 @@ fn endpoint(last: u8) -> Endpoint {
     Endpoint { addr: [10, 0, 2, last].into(), port: 80, protocol: 6 }
 }
 
-/// Two backends that are checked, or not.
+/// Writes two backends, with or without a health check.
 fn backends(stage: &Stage, health: &str) {
     stage.write(&format!(
         "[[service]]\nname = \"default/web\"\nmode = \"nat\"\ntable_size = 251\n{health}\n\
@@ -34,7 +34,7 @@ fn tell(to: &Sender<Told>, last: u8, healthy: bool) {
     to.send(Told::Verdict(Verdict { service, endpoint, healthy })).unwrap();
 }
 
-/// Who gets new flows, by the last byte of the address.
+/// Returns the last address bytes of the backends that get new flows.
 fn serving(region: &Region) -> Vec<u8> {
     let set = region.tables(region.generation());
     let Some((_, service)) = set.services().next() else { return Vec::new() };
@@ -66,7 +66,7 @@ fn a_verdict_takes_a_backend_out_and_brings_it_back() {
         assert_eq!(serving(stage.region), left);
         assert_eq!(health(11).unhealthy, !healthy, "and those who ask see it");
     }
-    // Of one that is gone, and again of the other: nothing happens.
+    // A verdict on a backend that is gone, and a repeated one, change nothing.
     let (at, revision) = (stage.region.generation(), writer.tables().revision());
     tell(&told, 99, false);
     tell(&told, 11, true);
@@ -75,7 +75,7 @@ fn a_verdict_takes_a_backend_out_and_brings_it_back() {
     tell(&told, 12, false);
     stage.pass(1000, &mut reconcile, None);
     assert_eq!(serving(stage.region), [11]);
-    // Nobody checks any more: the source's word counts.
+    // Without a health check, the state declared by the source applies.
     backends(&stage, "");
     stage.pass(1000, &mut reconcile, None);
     told.send(Told::Unchecked(web(), endpoint(12))).unwrap();
@@ -94,7 +94,7 @@ fn no_verdict_is_lost_over_a_restart_whenever_it_comes() {
         tell(&told, 11, false);
         stage.pass(1000, &mut reconcile, None);
         assert_eq!(serving(stage.region), [12]);
-        // Killed while something else is on its way.
+        // Killed while another change is in progress.
         tell(&told, 12, true);
         stage.pass(20 * steps, &mut reconcile, None);
         drop(reconcile);

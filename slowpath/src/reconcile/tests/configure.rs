@@ -1,4 +1,4 @@
-//! The configuration file while it runs: what changes at once, what is refused, what drains.
+//! Changes of the configuration file at run time: applied, rejected, drained.
 
 use super::*;
 use config::checked::VxlanEnd;
@@ -7,7 +7,7 @@ use tables::record::TUNNEL_RETIRED;
 const SECOND: &str =
     "\n[[gateway]]\nname = \"two\"\nkind = \"aws\"\nport = 6082\nsources = [\"10.0.1.64/28\"]\n";
 
-/// Writes the stage's configuration with something behind it, and with one text for another.
+/// Writes the stage's configuration with one text replaced and another one appended.
 fn write(stage: &Stage, (from, to): (&str, &str), behind: &str) -> PathBuf {
     let path = stage.services.with_file_name("weir.toml");
     let text = CONFIG.replace(from, to);
@@ -20,7 +20,7 @@ fn write(stage: &Stage, (from, to): (&str, &str), behind: &str) -> PathBuf {
 
 const SAME: (&str, &str) = ("", "");
 
-/// A running loop that watches its configuration, with one backend served.
+/// Starts a loop that watches its configuration, with one backend served.
 fn start(name: &str, behind: &str) -> (Stage, Reconcile<'static>, Arc<Shared>) {
     let mut stage = Stage::new(name);
     let path = write(&stage, SAME, behind);
@@ -33,7 +33,7 @@ fn start(name: &str, behind: &str) -> (Stage, Reconcile<'static>, Arc<Shared>) {
     (stage, reconcile, shared)
 }
 
-/// Id, port, number of sources, whether it leaves.
+/// Returns id, port and number of sources of the tunnels, and whether they are retired.
 fn tunnels(region: &Region) -> Vec<(u32, u16, u8, bool)> {
     let set = region.tables(region.generation());
     let told =
@@ -65,7 +65,7 @@ fn the_gateways_idle_timeout_is_followed_whatever_the_file_says() {
 
 const AZURE: &str = "\n[[gateway]]\nname = \"two\"\nkind = \"azure\"\nsources = \"10.0.1.64/28\"\n";
 
-/// Port, VNI, gateway number and scope of the tunnels, and whether they leave.
+/// Returns port, VNI, gateway number and scope of the tunnels, and whether they are retired.
 fn wires(region: &Region) -> Vec<(u16, u32, u16, u64, bool)> {
     let set = region.tables(region.generation());
     let vxlan = set.tunnels().filter(|(_, tunnel)| tunnel.scope_key != 0);
@@ -92,11 +92,11 @@ fn a_pools_other_ports_and_vnis_are_followed_and_flows_keep_their_scope() {
     assert_eq!(moved[..2], leaves, "what is on the wire is still known");
     assert_eq!(moved[2..], [(2001, 901, 1, 801, false), (2000, 900, 1, 801, false)]);
     assert_eq!(ids(stage.region), before);
-    // The file is read anew: what the pool says stays.
+    // The file is read again: the values reported by the pool stay in force.
     write(&stage, SAME, &format!("{AZURE}[flows]\nudp_s = 99\n"));
     stage.pass(1000, &mut reconcile, None);
     assert_eq!(wires(stage.region), moved);
-    // One end alone, and a gateway that there is none of.
+    // One end only, and a gateway that does not exist.
     shared.follow_tunnels(
         [
             ("two".to_owned(), (end(2001, 901), end(2000, 902))),
@@ -126,7 +126,7 @@ fn a_gateway_and_a_timeout_change_without_a_restart() {
     assert_eq!(set.settings().timeouts.tcp_established_s, 77);
     assert_eq!(set.settings().plain_no_service, 2);
     assert_eq!(ids(stage.region), before, "services are where they were");
-    // A comment more is no change.
+    // An added comment is no change.
     let at = stage.region.generation();
     write(
         &stage,
@@ -150,7 +150,7 @@ fn what_takes_a_restart_is_refused_with_its_key_and_nothing_of_it_is_taken() {
         "{refused}"
     );
     assert_eq!(stage.region.generation(), at, "the gateway beside it is not taken either");
-    // A text that is no configuration, and one that the services do not fit.
+    // A text that is no configuration, and one that is incompatible with the services.
     write(&stage, SAME, "[flows]\nudp = 3\n");
     stage.pass(1000, &mut reconcile, None);
     let refused = shared.status_now().config_file.refused.unwrap();
@@ -187,7 +187,7 @@ fn services_and_configuration_that_need_each_other_come_together() {
     write(&stage, without, "");
     stage.pass(1000, &mut reconcile, None);
     assert!(shared.status_now().config_file.refused.is_some());
-    // A NAT address of IPv6 lets a service have backends of IPv6.
+    // An IPv6 NAT address allows the service to have IPv6 backends.
     let at = stage.region.generation();
     write(&stage, SAME, "[tables]\nmaglev_size = 509\n");
     let text = "[[service]]\nname = \"default/web\"\nmode = \"nat\"\n\

@@ -1,4 +1,4 @@
-//! A disk that does not answer, and a control loop that goes on.
+//! A disk that does not respond, and a control loop that continues.
 
 use super::*;
 use serde_json::json;
@@ -14,7 +14,7 @@ fn services(reconcile: &Reconcile<'_>) -> Vec<String> {
     tables.services().map(|service| service.name.to_string()).collect()
 }
 
-/// A service that the API writes.
+/// Returns a write of a service by the API.
 fn put() -> Order {
     let frontend = json!({ "address": "203.0.113.7", "port": 80, "protocol": "tcp" });
     let spec = json!({ "frontends": [frontend] });
@@ -60,7 +60,7 @@ fn what_others_have_on_disk_is_in_force_while_the_files_wait_for_it() {
     let (mut reconcile, _) = stage.start();
     stage.backends(&["10.0.2.11"]);
     stage.pass(1000, &mut reconcile, None);
-    // The API's write is on disk; the files' is queued behind it.
+    // The API's write is on disk; that of the files is queued behind it.
     stage.thawed = false;
     let (_, answer) = stage.store.request(put());
     stage.store.write_waiting();
@@ -72,7 +72,8 @@ fn what_others_have_on_disk_is_in_force_while_the_files_wait_for_it() {
     stage.pass(1000, &mut reconcile, None);
     assert_eq!(services(&reconcile), ["api/other", "default/web"]);
     assert_eq!(lasts(stage.region), [11]);
-    // Written, and the answer is not heard yet: the files' rows are made with it, not before.
+    // Written but not acknowledged yet: the files' rows are made with the acknowledgment, not
+    // before.
     stage.store.write_waiting();
     let revision = reconcile.desired.writer.tables().revision();
     assert!(!reconcile.desired.follow(SystemTime::UNIX_EPOCH));
@@ -91,7 +92,7 @@ fn a_file_that_was_refused_is_not_told_by_halves_while_its_return_waits_for_the_
     stage.backends(&["10.0.2.11"]);
     stage.pass(1000, &mut reconcile, None);
     let (before, at) = (ids(stage.region), stage.region.generation());
-    // More tunnels than the region has room for; one frontend alone would fit.
+    // More tunnels than the region has capacity for; one frontend alone would fit.
     let tunnels = (1..=20).map(|vni| {
         format!(
             "[[service]]\nname = \"t{vni}\"\nmode = \"tunnel\"\ntunnel = \"vxlan\"\nvni = {vni}\n\
@@ -103,7 +104,7 @@ fn a_file_that_was_refused_is_not_told_by_halves_while_its_return_waits_for_the_
     while reconcile.keeping.is_none() {
         stage.pass(20, &mut reconcile, None);
     }
-    // It is on disk by now, and the disk hangs from then on.
+    // The write is on disk; from here on the disk hangs.
     stage.thawed = false;
     stage.pass(10_000, &mut reconcile, None);
     assert!(reconcile.keeping.as_ref().is_some_and(Keeping::is_back));

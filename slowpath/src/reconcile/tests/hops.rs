@@ -1,8 +1,8 @@
-//! Next hops whose backend goes and comes back.
+//! Next hops of a backend that is removed and added again.
 
 use super::*;
 
-/// The last byte of the addresses of backends that lcores can't send to.
+/// Returns the last address bytes of backends whose next hop is not resolved.
 fn unreached(region: &Region) -> Vec<u8> {
     let set = region.tables(region.generation());
     let backends = set.backends().map(|(_, backend)| backend);

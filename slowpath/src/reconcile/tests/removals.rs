@@ -1,4 +1,4 @@
-//! A services file that would remove too much: nothing of it is taken.
+//! A services file that would remove too much: none of its changes is applied.
 
 use super::*;
 use crate::sources::of_files;
@@ -10,7 +10,7 @@ fn services(reconcile: &Reconcile<'_>) -> Vec<String> {
     tables.services().map(|service| service.name.to_string()).collect()
 }
 
-/// A service of another name than that of [`Stage::backends`].
+/// A service with another name than that of [`Stage::backends`].
 const OTHER: &str = "[[service]]\nname = \"default/other\"\nmode = \"nat\"\n\
                      frontends = [{address = \"203.0.113.9\", port = 80, protocol = \"tcp\"}]\n";
 

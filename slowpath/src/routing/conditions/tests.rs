@@ -1,4 +1,4 @@
-//! Conditions that a round leaves on policies.
+//! Conditions that a round sets on policies.
 
 use announce::routers::Defect;
 use serde_json::json;

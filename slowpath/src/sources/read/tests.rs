@@ -1,4 +1,4 @@
-//! Files and folders as people and Kubernetes write them.
+//! Files and folders in Weir's format and as Kubernetes manifests.
 
 use std::fs;
 
@@ -100,7 +100,7 @@ fn a_folder_holds_both_shapes_and_what_else_lies_there_is_left_alone() {
     assert_eq!(names(&objects), expected);
     let of = |kind| objects.iter().filter(|object| object.kind() == kind).count();
     assert_eq!((of(Kind::Service), of(Kind::Backends)), (3, 3));
-    // One of them alone, whatever its shape.
+    // A single file, in either format.
     assert_eq!(read(&folder.0.join("c.yml"), &config()).unwrap().objects.len(), 2);
     assert_eq!(read(&folder.0.join("b.yaml"), &config()).unwrap().objects.len(), 2);
 }
@@ -158,7 +158,7 @@ fn the_example_of_a_private_link_is_one() {
     let objects = folder.read().unwrap();
     let Spec::PrivateLinkService(spec) = &objects[0].spec else { panic!("{objects:?}") };
     assert_eq!(spec.complete(), Ok(()));
-    // The endpoint's subscription may connect as well, and nobody is let in unasked.
+    // The endpoint's subscription may connect as well, and no connection is approved automatically.
     assert_eq!((spec.allowed().len(), spec.approved().len()), (2, 0));
 }
 
@@ -236,7 +236,7 @@ fn what_is_no_regular_file_is_named_and_never_waited_for() {
     refused("No such file");
     fs::File::create(&other).unwrap().set_len(1 << 30).unwrap();
     refused("it has more than 268435456 bytes");
-    // A link to a file is a file: so do mounted ConfigMaps look.
+    // A link to a file is a file, as in mounted ConfigMaps.
     symlink(folder.0.join("a.toml"), &other).unwrap();
     assert!(folder.read().unwrap_err().contains("keep one of them"));
 }

@@ -1,5 +1,5 @@
-//! The routes over a store on a disk that may fail, a clock that is set, and the tables that follow
-//! the store: as the machine's own world has it, with HTTP in between.
+//! The endpoints over a store whose disk may fail, a clock that tests set, and the tables that
+//! follow the store: the state machine's own test world with HTTP in between.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use super::plate::Plate;
 use crate::sources::tick;
 use crate::{Api, Control, Outcome, Problem, Wait, router};
 
-/// The appliance: its clock and its configuration, and how it answers those who wait.
+/// The appliance: clock, configuration, and the outcome for waiters.
 pub struct Clock {
     now: Mutex<Now>,
     pub settings: Mutex<Settings>,
@@ -59,7 +59,7 @@ impl Control for Clock {
     }
 }
 
-/// All of a process.
+/// All state of a process.
 pub struct World {
     runtime: Runtime,
     plate: Plate,
@@ -69,11 +69,11 @@ pub struct World {
     pub writer: Writer,
     reflector: Reflector,
     precedence: Precedence,
-    /// Revision of the objects as they are in the tables.
+    /// Revision of the objects that are in the tables.
     seen: u64,
 }
 
-/// What a source's report tells.
+/// The parsed report of a source.
 #[derive(Debug, Deserialize)]
 pub struct Heard {
     pub heard: String,
@@ -119,7 +119,8 @@ impl World {
         }
     }
 
-    /// The process ends, and another finds what is on the disk. The clock on the wall was set.
+    /// Ends the process and starts another on the same disk. The wall clock is set forward by ten
+    /// days.
     pub fn restart(&mut self) {
         self.clock.now.lock().wall += Duration::from_secs(10 * 86_400);
         self.store.close();
@@ -135,7 +136,7 @@ impl World {
         self.plate.fail(times);
     }
 
-    /// The configuration is another.
+    /// Changes the configuration of a source.
     pub fn set(&mut self, source: &str, setting: Setting) {
         self.clock.settings.lock().sources.insert(Source::new(source), setting);
     }
@@ -148,7 +149,7 @@ impl World {
         to.commit();
     }
 
-    /// Time passes, second by second.
+    /// Advances the time second by second.
     pub fn pass(&mut self, seconds: u64) {
         for _ in 0..seconds {
             let second = Duration::from_secs(1);
@@ -174,7 +175,7 @@ impl World {
         to.commit();
     }
 
-    /// Asks below `/v1/sources`, with a body if there is one.
+    /// Sends a request below `/v1/sources`, optionally with a body.
     pub fn ask(&mut self, method: &str, path: &str, body: Option<Value>) -> (StatusCode, Value) {
         let request = Request::builder().method(method).uri(format!("/v1/sources{path}"));
         let request = match body {
@@ -196,7 +197,7 @@ impl World {
         answer
     }
 
-    /// The same, where an answer is expected, or a problem of the API's own form.
+    /// Same, for requests whose response is a `T` or an error document of the API.
     fn good<T: serde::de::DeserializeOwned>(
         &mut self,
         method: &str,
@@ -229,7 +230,7 @@ impl World {
         self.good("PUT", &format!("/{source}/sessions/{id}/chunks/{number}"), Some(said))
     }
 
-    /// Commits whatever the list removes.
+    /// Commits and permits any removal.
     pub fn commit(&mut self, source: &str, id: u64) -> Result<Value, Problem> {
         let asked = json!({ "allow_removal": true });
         self.good("POST", &format!("/{source}/sessions/{id}/commit"), Some(asked))
@@ -248,13 +249,13 @@ impl World {
         self.good("GET", &format!("/{source}"), None).unwrap()
     }
 
-    /// Frontends with the revisions of their rows.
+    /// Returns the frontends with the revisions of their rows.
     pub fn rows(&self) -> BTreeSet<(String, u64)> {
         let tables = self.writer.tables();
         tables.frontends().map(|row| (row.address().to_string(), row.revision)).collect()
     }
 
-    /// What the store has of a source, but for its own object.
+    /// Returns the names of a source's stored objects, without its own object.
     pub fn names(&self, source: &str) -> Vec<String> {
         let objects = self.store.objects();
         let of = |object: &&Arc<Object>| {

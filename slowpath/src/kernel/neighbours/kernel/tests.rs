@@ -1,4 +1,4 @@
-//! The real kernel, in a network namespace of the test's own.
+//! Tests on the Linux kernel, in a network namespace of the test.
 
 use super::*;
 use std::process::Command;
@@ -11,7 +11,7 @@ fn sh(line: &str) {
     assert!(status.success(), "{line}");
 }
 
-/// Set for the part of the next test that runs in a namespace of its own.
+/// Set for the part of the next test that runs in its own namespace.
 const INSIDE: &str = "WEIR_TEST_INSIDE";
 
 fn inside_the_namespace() {
@@ -85,7 +85,7 @@ fn cut_and_random_datagrams_are_read_without_panic() {
     for length in 0..2000 {
         let mut bytes: Vec<u8> = (0..length % 200).map(|_| rng.u8(..)).collect();
         if let Some(start) = bytes.get_mut(..6) {
-            // A header that claims to be one of the messages we read.
+            // A header with the type of a message that is parsed.
             start.copy_from_slice(&[(length % 200) as u8, 0, 0, 0, [16, 24, 28][length % 3], 0]);
         }
         messages(&bytes);

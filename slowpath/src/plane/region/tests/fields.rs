@@ -1,4 +1,4 @@
-//! Each field of a service is carried out or refused: none is accepted and ignored.
+//! Each field of a service takes effect or is rejected: none is accepted and ignored.
 
 use health::node_port;
 use health::plan::{Place, plan};
@@ -12,24 +12,24 @@ use tables::writer::Writer;
 use super::*;
 use crate::sources::desired::{Desired, appliance, open_store};
 
-/// Where a field's value shows.
+/// Where the value of a field is visible.
 #[derive(Clone, Copy, Debug)]
 enum Seen {
-    /// In the records by which lcores treat packets.
+    /// In the records that lcores read.
     Region,
-    /// In whom the checker probes.
+    /// In the targets of health probes.
     Probes,
-    /// In what is answered on the port for health checks.
+    /// In the response on the health check port.
     HealthPort,
     /// In the object's condition `Complete`.
     Condition,
-    /// In `weir db show services` alone: a note for people, as labels are.
+    /// In `weir db show services` only: information for people, like labels.
     Note,
-    /// Nowhere: the object is refused, with these words.
+    /// Nowhere: the object is rejected with this error.
     Refused(&'static str),
 }
 
-/// What one service makes of everything.
+/// All that is derived from one service.
 #[derive(PartialEq, Debug)]
 struct Shown {
     region: Vec<String>,
@@ -52,7 +52,8 @@ impl Shown {
     }
 }
 
-/// Frontends of both families, of the cluster, and a host port, with backends in several places.
+/// Returns frontends of both families, of the cluster, and a host port, with backends in several
+/// locations.
 fn base() -> Value {
     json!({
         "mode": "nat",
@@ -65,8 +66,8 @@ fn base() -> Value {
     })
 }
 
-/// Each field, another value of it, what has to be said beside it for it to mean something, and
-/// where it shows.
+/// Returns each field, another value of it, the fields that the value requires beside it, and where
+/// it is visible.
 fn fields() -> Vec<(&'static str, Value, Value, Seen)> {
     let tunnel = json!({"mode": "tunnel", "tunnel": "geneve"});
     let ignored = json!({ state::kubernetes::IGNORED: "a field" });
@@ -89,7 +90,7 @@ fn fields() -> Vec<(&'static str, Value, Value, Seen)> {
         of("loopback_host_port", json!(true), Seen::Region),
         of("delegate_if_local", json!(true), Seen::Refused("spec.delegate_if_local: true")),
         of("affinity_s", json!(30), Seen::Region),
-        // Load balancers ask for local backends, and only where the others are not served.
+        // Load balancers check for local backends, and only with the local policy.
         ("health_check_port", json!(31_000), json!({"external_policy": "local"}), Seen::HealthPort),
         of("health", json!({"kind": "tcp"}), Seen::Probes),
         of("mss", json!(1400), Seen::Region),
@@ -112,7 +113,7 @@ fn object(kind: &str, spec: &Value) -> Result<Object, String> {
     Object::from_json(&json).map_err(|refusal| refusal.to_string())
 }
 
-/// All that lcores read, with places in the slot arena replaced by what lies there.
+/// Returns all records that lcores read, with indices into the slot arena replaced by the content.
 fn records(writer: &Writer<'_>) -> Vec<String> {
     let set = writer.committed();
     let mut lines = Vec::new();
@@ -141,7 +142,7 @@ fn records(writer: &Writer<'_>) -> Vec<String> {
     lines
 }
 
-/// The way from an object to the region, and to everything else that reads the tables of services.
+/// Applies an object to the region and to all other readers of the tables of services.
 fn shown(spec: &Value) -> Shown {
     let text = format!("zone = \"a\"\nlocal = [\"n1\"]\nexternal_cluster_ip = true\n{CONFIG}");
     let config = Arc::new(config::from_toml(&text).unwrap());

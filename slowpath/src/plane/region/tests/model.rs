@@ -1,4 +1,4 @@
-//! Random batches against what should be there, with restarts, and with a region that is too small.
+//! Random batches compared with a model, with restarts and with a region that is too small.
 
 use super::*;
 use config::checked::Prefix;
@@ -9,7 +9,7 @@ use state::object::{ProxyRedirect, ServiceSpec, SourceRanges};
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Frontend, service, backends by bits, how many of them are terminating.
+    /// Frontend, service, bit mask of backends, number of terminating backends.
     Update(u8, u8, u8, u8),
     Delete(u8),
     Commit,
@@ -35,8 +35,8 @@ fn address(frontend: u8) -> Address {
     at(&format!("203.0.113.{frontend}:80"), protocol)
 }
 
-/// Frontends of one service and protocol want the same, as selection has it. Each service has a
-/// policy of its own.
+/// Frontends of one service and protocol have the same backends, as selection returns them. Each
+/// service has its own policy.
 fn wanted(frontend: u8, service_number: u8, backends: u8, terminating: u8) -> Wanted {
     let policy = |spec: &mut ServiceSpec| match service_number {
         1 => spec.affinity_s = 60,
@@ -46,7 +46,7 @@ fn wanted(frontend: u8, service_number: u8, backends: u8, terminating: u8) -> Wa
         }
         3 => {
             let prefix = |last| Prefix { addr: IpAddr::from([10, 0, 0, last]), len: 32 };
-            // Some are there twice, and not in their order.
+            // Some occur twice, and unsorted.
             let prefixes = [9, 4, 9, 5].map(prefix).to_vec();
             let policy = RangesPolicy::Deny;
             spec.source_ranges = Some(Arc::new(SourceRanges { policy, prefixes }));
@@ -65,7 +65,7 @@ fn wanted(frontend: u8, service_number: u8, backends: u8, terminating: u8) -> Wa
 
 type Model = BTreeMap<u8, Wanted>;
 
-/// What was said, and what of it is in force for frontends that were refused.
+/// Applies a step to plane and model. A rejected frontend keeps its former state in the model.
 fn apply(plane: &mut RegionPlane<'_>, model: &mut Model, step: &Step) {
     match step {
         Step::Update(frontend, of, backends, terminating) => {
@@ -93,7 +93,7 @@ fn apply(plane: &mut RegionPlane<'_>, model: &mut Model, step: &Step) {
     }
 }
 
-/// Every new flow meets a backend that serves, and the dump says just what was said.
+/// Checks that new flows are sent to serving backends only, and that the dump equals the model.
 fn check(plane: &RegionPlane<'_>, model: &Model) {
     let last = |instance: &Arc<Instance>| match instance.endpoint.addr {
         IpAddr::V4(v4) => v4.octets()[3],
@@ -134,7 +134,7 @@ fn check(plane: &RegionPlane<'_>, model: &Model) {
     assert_eq!(masters, model.len());
 }
 
-/// What a plane over the map model makes of the same.
+/// Returns the dump of a plane over the map model with the same frontends.
 fn as_maps(model: &Model) -> Vec<String> {
     let options = Options { maglev_size: 251, ..Options::default() };
     let mut maps = MapPlane::new(MemoryMaps::new(map_plane::Sizes::default()), options);
@@ -153,7 +153,7 @@ fn run(sizes: &Sizes, steps: &[Step]) {
     for step in steps {
         match step {
             Step::Restart => {
-                // What was not committed is lost.
+                // Uncommitted changes are lost.
                 drop(plane);
                 plane = attach(region);
                 model.clone_from(&committed);

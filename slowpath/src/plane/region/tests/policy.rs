@@ -1,4 +1,4 @@
-//! Policies that clients feel, as the region has them.
+//! Policies with an effect on clients, as written to the region.
 
 use super::*;
 use config::checked::Prefix;
@@ -56,7 +56,7 @@ fn source_ranges_are_one_set_and_survive_a_restart() {
     assert_eq!(told(&mut plane, &[ranged(RangesPolicy::Allow, &all)]), 1, "nothing is news");
     told(&mut plane, &[ranged(RangesPolicy::Deny, &all)]);
     check(&plane, false);
-    // All addresses of both families: the last bound is behind the last address.
+    // All addresses of both families: the last boundary is beyond the last address.
     told(&mut plane, &[ranged(RangesPolicy::Allow, &["0.0.0.0/0", "::/0"])]);
     assert!(["0.0.0.0", "255.255.255.255", "::", "ffff::ffff"].iter().all(|c| admits(&plane, c)));
     told(&mut plane, &[ranged(RangesPolicy::Allow, &["::/0"])]);
@@ -152,7 +152,7 @@ fn random_fills_slots_by_weight_and_has_no_maglev_table() {
     let dump = dumped(&plane);
     assert!(dump.iter().all(|line| !line.contains("MAGLEV")), "{dump:#?}");
     assert!(dump.iter().any(|line| line.contains("LBALG=random")), "{dump:#?}");
-    // The same backends by Maglev are another table.
+    // With Maglev, the same backends have another table.
     told(&mut plane, &[chosen(super::service("a"), at("203.0.113.1:80", 6), backends)]);
     let set = plane.writer.committed();
     let (_, service) = set.services().next().unwrap();
@@ -176,17 +176,17 @@ fn a_host_port_on_the_loopback_address_is_met_by_no_packet_from_outside() {
     };
     told(&mut plane, &[host("0.0.0.0:8080", false)]);
     assert_eq!(met(&plane), ["10.0.1.10:8080"], "a host port is met on our addresses");
-    // Its copies go as soon as it is bound to the loopback address.
+    // Its copies are removed once it is bound to the loopback address.
     told(&mut plane, &[host("0.0.0.0:8080", true), host("10.0.2.10:8080", true)]);
     assert_eq!(met(&plane), [""; 0]);
     assert_eq!(plane.writer.committed().frontends().count(), 0);
-    // One that gave way to another leaves nothing behind either, when that one goes.
+    // One whose copy was replaced by another frontend leaves nothing behind when that is removed.
     told(&mut plane, &[web("b", "10.0.1.10:8080", &[2])]);
     told(&mut plane, &[host("0.0.0.0:8080", true)]);
     assert_eq!(meets(&plane, "10.0.1.10:8080", 6), [2]);
     delete(&mut plane, &["10.0.1.10:8080"]);
     assert_eq!(met(&plane), [""; 0]);
-    // The dump shows it, as one that no packet meets.
+    // The dump shows it as a frontend that no packet can reach.
     assert!(
         dumped(&plane).iter().any(|line| line.contains("HostPort") && line.contains("loopback"))
     );

@@ -1,4 +1,5 @@
-//! Tunnels that come, change and leave keep what flows know of them.
+//! Tunnels that are added, changed and removed: ids, gateway numbers and sources of established
+//! flows.
 
 use super::*;
 use tables::record::TunnelKind;
@@ -32,7 +33,8 @@ fn named(record: Tunnel) -> NamedTunnel {
     NamedTunnel { name: format!("port {}", record.port), record }
 }
 
-/// What a commit of `wanted` makes of what is there: as [`RegionPlane::put_tunnels`] does.
+/// Returns the result of committing `wanted` over the existing tunnels, like
+/// [`RegionPlane::put_tunnels`].
 fn commit(wanted: &[Tunnel], there: &[(u32, Tunnel)]) -> Vec<(u32, Tunnel)> {
     let mut all: Vec<NamedTunnel> = wanted.iter().copied().map(named).collect();
     number(&mut all, there);
@@ -52,10 +54,10 @@ fn a_gateway_that_goes_away_leaves_its_tunnel_and_the_others_their_numbers() {
     // The second one is now the first in the file.
     let after = commit(&[tunnel(0, 6082, &[2])], &before);
     assert_eq!(ids(&after), [(1, 6082, 1, false), (0, 6081, 0, true)]);
-    // A new one takes neither the number nor the id of the one that leaves.
+    // A new one gets neither number nor id of a retired one.
     let more = commit(&[tunnel(0, 6082, &[2]), tunnel(1, 6083, &[3])], &after);
     assert_eq!(ids(&more), [(1, 6082, 1, false), (2, 6083, 2, false), (0, 6081, 0, true)]);
-    // Wanted again, it is what it was.
+    // Configured again, it is as before.
     let back = commit(&[tunnel(0, 6081, &[1]), tunnel(1, 6082, &[2])], &more);
     assert_eq!(ids(&back), [(0, 6081, 0, false), (1, 6082, 1, false), (2, 6083, 2, true)]);
 }
@@ -68,9 +70,9 @@ fn sources_that_go_away_are_admitted_behind_all_others_while_they_drain() {
     assert_eq!(after[0], (0, tunnel(0, 6081, &[2, 3])));
     let gone = Tunnel { flags: TUNNEL_RETIRED, ..tunnel(0, 6081, &[1]) };
     assert_eq!(after[1], (7, gone));
-    // Written again, nothing is new.
+    // Writing it again changes nothing.
     assert_eq!(commit(&[tunnel(0, 6081, &[2, 3])], &after), after);
-    // More sources than before: nobody leaves.
+    // More sources than before: none is retired.
     let more = commit(&[tunnel(0, 6081, &[1, 2, 3])], &before);
     assert_eq!(more, [(0, tunnel(0, 6081, &[1, 2, 3]))]);
 }
