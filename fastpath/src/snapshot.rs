@@ -15,11 +15,11 @@ pub const TUNNELS: usize = 64;
 /// A tunnel with its number in the tables, prepared for lookups.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownTunnel {
-    /// Its number.
+    /// Number of the tunnel in the tables.
     pub id: u32,
-    /// What it is made of.
+    /// Encapsulation.
     pub kind: TunnelKind,
-    /// The record.
+    /// The table record.
     pub record: Tunnel,
     /// Admitted sources as networks and masks; the first `source_count` are valid.
     sources: [(Addr, Addr); TUNNEL_SOURCES],

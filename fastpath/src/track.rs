@@ -155,7 +155,7 @@ fn known(
         }
     }
     if !answer && work.path.mode == Mode::Nat as u8 && !from_initiator {
-        return Ok(()); // From the service's own address towards the client, which is not load-balanced.
+        return Ok(()); // Sent from the service's address to the client: not load-balanced.
     }
     flows.touch(hit, lcore.now_s());
     work.service = work.path.service;
