@@ -9,9 +9,9 @@ use tables::region::Region;
 /// A frame that left the pipeline, with its exit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Left {
-    /// Out of the port of this arm.
+    /// Sent through the port of this arm.
     Port(u8, Vec<u8>),
-    /// To the kernel, by the exception port of this arm.
+    /// Passed to the kernel through the exception port of this arm.
     Kernel(u8, Vec<u8>),
 }
 

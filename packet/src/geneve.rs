@@ -58,7 +58,7 @@ pub struct GatewayOptions {
     pub cookie: u32,
     /// Bit mask of the options that are present with their correct length: [`ENDPOINT`] and so on.
     pub present: u8,
-    /// An unknown option is marked critical: the packet must be dropped (§3.5).
+    /// Whether an unknown option is marked critical: if so, the packet must be dropped (§3.5).
     pub unknown_critical: bool,
 }
 

@@ -8,7 +8,7 @@ use crate::window::Window;
 /// A parsed GUE header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gue {
-    /// The inner packet is IPv6.
+    /// Whether the inner packet is IPv6.
     pub v6: bool,
     /// Offset of the inner IP header.
     pub payload: u16,

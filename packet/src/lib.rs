@@ -1,8 +1,8 @@
 //! Wire formats: parsing and in-place rewriting of packets, shared by all of Weir's programs.
 //!
-//! ```text
-//! Layers of a frame from a gateway and the types that describe them:
+//! Layers of a frame from a gateway, and the types that describe them:
 //!
+//! ```text
 //!   | ethernet | ip | UDP | geneve + options     | ip (inner) | TCP ... payload
 //!   | ethernet | ip | UDP | vxlan | ethernet     | ip (inner) | TCP ... payload
 //!   | ethernet | ip | UDP | gue                  | ip (inner) | TCP ... payload

@@ -33,7 +33,7 @@ pub struct Template {
     flags: u8,
 }
 
-// With what it is found by it is to be one cache line.
+// With its lookup key and a few fields it has to fit in one 64-byte cache line.
 const _: () = assert!(size_of::<Template>() == 36 && align_of::<Template>() == 4);
 
 /// The bit of "don't fragment" in [`Template::flags`].
@@ -90,7 +90,7 @@ impl Template {
         }
         let len = udp_len as u32 + 20;
         let first = 0x4500_0000 | u32::from(own.tos) << 16 | len;
-        // Identification and "don't fragment". TTL and protocol follow.
+        // `second` is identification and "don't fragment", `third` is TTL and protocol.
         let second = match self.flags & DF {
             0 => u32::from(datagram_id(w, LEN, self.flags & INNER_V6 != 0)) << 16,
             _ => 0x4000,

@@ -289,8 +289,8 @@ fn outer_checksum(
     w.store(l4 + 6, udp(!fold(sum)))
 }
 
-/// Returns a frame through the tunnel by which it came: swaps MAC addresses and outer addresses,
-/// and leaves all other bytes, ports included, unchanged. A swap changes no checksum.
+/// Reverses a frame, for the tunnel by which it came: swaps MAC addresses and outer addresses, and
+/// leaves all other bytes, ports included, unchanged. A swap changes no checksum.
 #[inline(always)]
 pub fn return_in_place(w: &mut Window<'_>, outer: &Ip) -> Result<(), Short> {
     ethernet::swap(w)?;

@@ -70,7 +70,7 @@ pub(super) fn told(config: &Config) -> String {
 /// Returns the command line of DPDK's EAL, which allocates memory on NUMA node `home` if given.
 pub(super) fn eal_arguments(config: &Config, home: Option<u32>) -> Vec<String> {
     let fastpath = &config.fastpath;
-    // A polling lcore has its CPU's number, and so has the main one, unless it shares a poller's.
+    // An lcore has its CPU's number. So has the main one, unless a polling lcore uses that CPU.
     let polls = |number: &u16| fastpath.lcores.contains(number);
     let mut numbers = std::iter::once(fastpath.main_core).chain(0..);
     let main = numbers.find(|number| !polls(number)).unwrap_or(fastpath.main_core);
