@@ -78,8 +78,8 @@ struct PoolAddress(*mut sys::rte_mempool);
 unsafe impl Send for PoolAddress {}
 
 impl Eal {
-    /// Starts DPDK with its command line arguments (without a program name), for example `["-l",
-    /// "0,1", "--in-memory", "-m", "256", "--no-pci", "--vdev=net_null0"]`.
+    /// Starts DPDK with its command line arguments (without a program name), for example
+    /// `["-l", "0,1", "--in-memory", "-m", "256", "--no-pci", "--vdev=net_null0"]`.
     ///
     /// The calling thread becomes the main lcore and is pinned to it. The other lcores get threads
     /// that wait for [`crate::lcore::launch`]. DPDK prints its messages on stderr.

@@ -78,6 +78,7 @@ impl Mempool {
     /// each (headroom included; at least [`Mempool::HEADROOM`] + 64, at most 65,535), with a cache
     /// of `cache` mbufs per lcore, in the memory of NUMA socket `socket` (-1 for any). The pool
     /// lives until DPDK is cleaned up.
+    ///
     /// # Errors
     /// Returns a [`MempoolError`] that names the rejected value.
     pub fn create(

@@ -51,7 +51,7 @@ fn carry_out<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) -> R
     }
 }
 
-/// Returns a frame to its gateway unchanged except for its outer addresses. Returns its exit.
+/// Sends a frame back to its gateway, unchanged except for its outer addresses; returns its exit.
 #[inline(always)]
 fn send_back(
     window: &mut Window<'_>,

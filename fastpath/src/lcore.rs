@@ -62,7 +62,7 @@ pub struct Lcore<'r> {
     error_limit: ErrorLimit,
     new_flow_limit: NewFlowLimit,
     sweep_cursor: u32,
-    /// The clock's microsecond up to which the sweep of path records is paid.
+    /// The time up to which path records have been swept, in microseconds of the lcore's clock.
     swept_us: u64,
     /// The next scope to check for disuse.
     scope_cursor: u32,

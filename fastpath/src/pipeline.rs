@@ -1,9 +1,10 @@
 //! The packet pipeline: the stages in order, and nothing else.
 //!
 //! ```text
-//!  parse > decap > sift > classify | find       | track > select | encap
-//!                  returns unmatched packets and prefetches the flow's bucket in the first loop;
-//!                                  | prefetches the flow's path in the second
+//!  parse > decap > sift > classify | find        | track > select | encap
+//!          returns    prefetches   | prefetches  |                |
+//!          unmatched  the flow's   | the flow's  |                |
+//!          packets    bucket       | path        |                |
 //! ```
 //! Each stage examines one packet and sets a [`crate::verdict::Verdict`] if it can decide. Stages
 //! neither send nor free packets; [`crate::lcore`] does so after the last stage. A burst passes
@@ -106,9 +107,9 @@ enum Opened {
     Strange,
 }
 
-/// Opens a packet with the most frequent header layout, so that all offsets are constants. Returns
-/// it to the gateway if it matches no service, else classifies it immediately, while its state is
-/// in registers. The inner header is written to memory only if it is needed.
+/// Opens a packet with the most frequent header layout, so that all offsets are constants. Sends
+/// it back to the gateway if it matches no service, else classifies it immediately, while its state
+/// is in registers. The inner header is written to memory only if it is needed.
 #[inline(always)]
 fn open_usual(
     window: &mut Window<'_>,
@@ -248,7 +249,7 @@ fn decide_row<B: Buffer>(
     begun: &mut Begun,
 ) -> Option<Stop> {
     let mut prepared: Option<(&mut B, &mut Work)> = None;
-    // Whether an undelivered packet still reads its flow: a new flow may evict that flow.
+    // Whether an earlier packet reads its flow when it is carried out: a new flow may evict that.
     let mut answers = false;
     let packets = burst.buffers[next..burst.len].iter_mut().zip(&mut burst.work[next..]);
     for (at, (buffer, work)) in (next..).zip(packets) {

@@ -4,8 +4,9 @@
 //! A router quotes too little of an outer packet to identify the inner sender. Therefore the MTU is
 //! kept as soft state (RFC 2003 §5.1), and the next packet that exceeds it is answered with an ICMP
 //! error from Weir. This costs one more packet, but works for any length of quote. The router's
-//! error is passed on to the kernel, if it is addressed to one of its addresses; IPIP source
-//! addresses are not. Packets before the error in its burst are sent with the previous MTU.
+//! error is also passed to the kernel if it is addressed to one of the kernel's addresses, which
+//! the source addresses of IPIP tunnels are not. Packets before the error in its burst are sent
+//! with the previous MTU.
 
 use crate::burst::Work;
 use crate::lcore::Lcore;

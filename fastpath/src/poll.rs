@@ -62,7 +62,7 @@ impl Exits<Mbuf> for NicExits<'_, '_> {
         }
         if let Err(buffer) = self.ends.rows[at].push(buffer) {
             self.ends.flush(at, self.lcore);
-            // The row is empty now.
+            // Cannot fail: the row was just emptied.
             let _ = self.ends.rows[at].push(buffer);
         }
     }

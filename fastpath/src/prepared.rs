@@ -19,7 +19,7 @@ const PLACES: usize = 256;
 /// arm and the backend's family.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Key {
-    /// The gateway endpoint's scope, which is stable until it is released.
+    /// The scope of the gateway's endpoint.
     scope: u32,
     service: u32,
     /// The tunnel through which the packet arrived, and thereby its gateway.

@@ -26,7 +26,7 @@ pub enum TapError {
         /// The error from the kernel.
         source: io::Error,
     },
-    /// The kernel rejected to bring the device up, an address or a route.
+    /// The kernel did not bring the device up, or rejected an address or a route.
     #[error("{arm}: {source}")]
     Address {
         /// Name of the arm.
