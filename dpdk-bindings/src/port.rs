@@ -194,7 +194,7 @@ impl Port {
         self.check("all-multicast mode", status)
     }
 
-    /// Returns true if the link is up, as known to the driver without waiting.
+    /// Returns true if the driver reports the link as up; does not wait for the link.
     pub fn link_up(&self) -> bool {
         // SAFETY: reads the state of an open port.
         unsafe { sys::weir_link_up(self.id()) == 1 }

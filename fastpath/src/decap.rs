@@ -1,7 +1,7 @@
 //! Stage 2, decap: identifies the tunnel of a packet and parses the inner packet.
 //!
-//! No header is removed here: `return` sends the frame back unchanged, and only the last stage
-//! knows how many bytes the new outer headers need.
+//! No header is removed here: `return` sends the frame back unchanged, and the number of bytes that
+//! new outer headers need is determined in the last stage.
 
 use crate::burst::{Arrival, Front, Work};
 use crate::lcore::Lcore;

@@ -1,8 +1,8 @@
 //! Launch: starts the lcores from the checked configuration, and shuts everything down again.
 //!
 //! The order matters. The region comes first, since a failure must occur before anything is
-//! changed. DPDK follows, since only it knows the ports' MAC addresses; then the TAPs, which use
-//! these addresses; and finally the lcores.
+//! changed. DPDK follows, which determines the ports' MAC addresses; then the TAPs, which use these
+//! addresses; and finally the lcores.
 
 mod devices;
 

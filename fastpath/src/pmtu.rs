@@ -1,5 +1,5 @@
-//! Path MTU discovery: an ICMP too-big error about an outer packet of ours lowers the next hop's
-//! MTU.
+//! Path MTU discovery: an ICMP too-big error about an outer packet that Weir sent lowers the MTU of
+//! its next hop.
 //!
 //! A router quotes too little of an outer packet to identify the inner sender. Therefore the MTU is
 //! kept as soft state (RFC 2003 §5.1), and the next packet that exceeds it is answered with an ICMP
@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use tables::command::Event;
 use tables::counters::Counter;
 
-/// Adopts the MTU that `work` reports, an ICMP error about a packet of ours.
+/// Adopts the MTU that `work` reports, an ICMP error about a packet that Weir sent.
 #[cold]
 pub fn learn(window: &Window<'_>, work: &Work, lcore: &Lcore<'_>) {
     let Some(quoted) = &work.quoted else { return };
@@ -34,8 +34,8 @@ pub fn learn(window: &Window<'_>, work: &Work, lcore: &Lcore<'_>) {
     }
 }
 
-/// Validates the report and stores the MTU. Returns `None` if the quote is not of a packet that we
-/// send.
+/// Validates the report and stores the MTU. Returns `None` if Weir does not send
+/// packets like the quoted one.
 fn believe(window: &Window<'_>, work: &Work, lcore: &Lcore<'_>, quoted: &Ip) -> Option<()> {
     let mtu = icmp::path_mtu(window, &work.inner, quoted).ok().filter(|mtu| *mtu != 0)?;
     let next_hop = lcore.set().next_hop_at(&quoted.dst, work.arm)?;

@@ -38,7 +38,7 @@ pub fn reply<B: Buffer>(
         Reply::TooBig(mtu) => (Trouble::TooBig(mtu), DropReason::TooBig),
         Reply::TimeExceeded => (Trouble::TimeExceeded, DropReason::TtlExceeded),
     };
-    // A packet of the kernel needs no reply: the kernel knows the MTU from its own routes.
+    // A packet of the kernel needs no reply: the kernel gets the MTU from its own routes.
     let wanted = work.front.arrival != Arrival::Kernel
         && icmp::may_answer(&work.inner)
         && (what == Reply::TimeExceeded || tells_too_big(work, lcore));

@@ -51,10 +51,9 @@ pub fn told_mtu(w: &Window<'_>, error: &Ip) -> Result<u16, Short> {
     })
 }
 
-/// Returns the path MTU in bytes that a too-big error about a tunnel packet of ours (`quoted`)
-/// reports. Returns 0 if it reports none or cannot be genuine: the quoted protocol or UDP source
-/// port is not one of our tunnels', or the packet was no longer than the reported MTU (RFC 5927
-/// §7.1).
+/// Returns the path MTU in bytes that a too-big error about a tunnel packet of Weir (`quoted`)
+/// reports. Returns 0 if it reports none or cannot be genuine: Weir's tunnels do not use the quoted
+/// protocol or UDP source port, or the packet was no longer than the reported MTU (RFC 5927 §7.1).
 ///
 /// The result is at least 576 bytes for IPv4 (RFC 791 §3.1) and 1,280 bytes for IPv6 (RFC 8200 §5),
 /// so that a forged error does little harm.

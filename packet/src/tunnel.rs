@@ -37,8 +37,8 @@ pub(crate) const fn is_source_port(port: u16) -> bool {
 /// The first outer UDP source port; its bits are set in all of them.
 const SOURCE_PORTS: u16 = 0xc000;
 
-/// The encapsulation of a tunnel. Table records store its number, configuration and objects its
-/// name.
+/// The encapsulation of a tunnel.
+// Table records store the number, configuration and objects the name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(
     feature = "serde",
