@@ -143,7 +143,7 @@ impl<'r> Lcore<'r> {
         }
     }
 
-    /// Counts a forwarded packet for its service and backend.
+    /// Counts a packet that leaves, for its service and backend.
     #[inline(always)]
     pub fn count_passage(&self, work: &Work, bytes: u64) {
         if work.service != NONE {

@@ -47,13 +47,13 @@ const SOURCE_PORTS: u16 = 0xc000;
 )]
 #[repr(u8)]
 pub enum TunnelKind {
-    /// GENEVE (RFC 8926), UDP port 6081.
+    /// GENEVE (RFC 8926), by default UDP port 6081.
     Geneve = 1,
-    /// VXLAN (RFC 7348), UDP port 4789.
+    /// VXLAN (RFC 7348), by default UDP port 4789.
     Vxlan = 2,
     /// IP in IP, in the four combinations of families (RFC 2003, 2473, 4213), without ports.
     Ipip = 3,
-    /// Generic UDP encapsulation, variant 1: IP directly in UDP, port 6080.
+    /// Generic UDP encapsulation, variant 1 (IP directly in UDP), by default UDP port 6080.
     Gue = 4,
 }
 
