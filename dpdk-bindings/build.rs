@@ -1,13 +1,13 @@
-//! Finds the installed DPDK, reads its headers with bindgen and links its static archives.
+//! Locates the installed DPDK, generates bindings of its headers and links its static archives.
 //!
-//! Linked statically because that is worth 22 % on a small forwarder and leaves no plug-in
-//! folder to install; only the drivers named here go into the program.
+//! Static linking improves the throughput of a small forwarder by 22 % and avoids a plug-in folder.
+//! Only the drivers listed here are linked.
 
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-/// A driver, and the system libraries that it needs.
+/// A driver with the system libraries that it needs.
 struct Driver {
     name: &'static str,
     system: &'static [&'static str],
@@ -17,8 +17,8 @@ const fn driver(name: &'static str, system: &'static [&'static str]) -> Driver {
     Driver { name, system }
 }
 
-/// Each is taken where the installed DPDK has it: Debian's has no mana, a build of Debian's
-/// source package may have it, and one made for Weir has little else.
+/// The drivers to link, each if the installed DPDK has it: Debian's package lacks mana, a build of
+/// Debian's source package may have it, and a build made for Weir has few others.
 const DRIVERS: &[Driver] = &[
     driver("bus_pci", &[]),
     driver("bus_vdev", &[]),
@@ -40,7 +40,7 @@ const DRIVERS: &[Driver] = &[
     driver("net_mana", &["mana", "ibverbs"]),
 ];
 
-/// What the drivers stand on, in any order: all are linked whole.
+/// The libraries that the drivers need, in any order: all are linked completely.
 const LIBRARIES: &[&str] = &[
     "gso",
     "ip_frag",
@@ -64,7 +64,7 @@ const LIBRARIES: &[&str] = &[
     "argparse",
 ];
 
-/// Without these nothing can be linked; the rest of the lists is optional.
+/// The archives without which linking fails; all others are optional.
 const REQUIRED: &[&str] = &["bus_vdev", "mempool_ring", "ethdev", "mbuf", "mempool", "eal"];
 
 fn main() -> ExitCode {
@@ -76,7 +76,7 @@ fn main() -> ExitCode {
     match build() {
         Ok(()) => ExitCode::SUCCESS,
         Err(reason) => {
-            // cargo::error is what cargo shows without the rest of the script's output.
+            // Unlike other output of the script, cargo shows `cargo::error` by itself.
             println!("cargo::error={reason}");
             ExitCode::FAILURE
         }
@@ -85,7 +85,7 @@ fn main() -> ExitCode {
 
 fn build() -> Result<(), String> {
     let out = PathBuf::from(std::env::var("OUT_DIR").map_err(|_| "run this through cargo")?);
-    // The pkg-config crate drops "-include rte_config.h" and "-march", and both are needed.
+    // The pkg-config crate drops the required flags "-include rte_config.h" and "-march".
     let flags: Vec<String> =
         pkg_config(&["--cflags"])?.split_whitespace().map(String::from).collect();
     println!("cargo:cflags={}", flags.join(" "));
@@ -94,7 +94,7 @@ fn build() -> Result<(), String> {
     bind(&flags, &out)?;
     let mut shim = cc::Build::new();
     shim.file("shim.c").include(".").opt_level(3).warnings(false);
-    // A call without its header would truncate pointers without a word.
+    // A call without a declaration would silently truncate pointers.
     shim.flag("-Werror=implicit-function-declaration");
     for flag in &flags {
         shim.flag(flag);
@@ -128,7 +128,7 @@ fn link(folder: &Path) -> Result<(), String> {
     let mut c_arguments = vec![format!("-L{}", folder.display()), "-Wl,--whole-archive".into()];
     let names = DRIVERS.iter().map(|d| d.name).chain(LIBRARIES.iter().copied());
     for name in names.filter(|name| has(name)) {
-        // Drivers register themselves in constructors that nobody refers to.
+        // Drivers register themselves in constructors to which nothing refers.
         println!("cargo:rustc-link-lib=static:+whole-archive,-bundle=rte_{name}");
         c_arguments.push(format!("-l:librte_{name}.a"));
     }
@@ -147,7 +147,7 @@ fn bind(flags: &[String], out: &Path) -> Result<(), String> {
     let builder = bindgen::Builder::default()
         .header("wrapper.h")
         .clang_args(flags)
-        // libclang knows its own headers; asking the clang on the PATH may give another version's.
+        // libclang has its own headers; a clang on the PATH may be of another version.
         .detect_include_paths(false)
         .allowlist_function("weir_.*")
         .allowlist_function("rte_eal_(init|cleanup|remote_launch|wait_lcore)")
@@ -165,14 +165,14 @@ fn bind(flags: &[String], out: &Path) -> Result<(), String> {
         .allowlist_var("RTE_(MAX_LCORE|MAX_ETHPORTS|PKTMBUF_HEADROOM|MEMPOOL_CACHE_MAX_SIZE)")
         .allowlist_var("RTE_ETH_NAME_MAX_LEN")
         .allowlist_type("weir_mbuf_layout|rte_eth_rx_mq_mode")
-        // Rust goes by offsets (WEIR_MBUF_*), never by these types' fields.
+        // Rust accesses these types by offsets (WEIR_MBUF_*), never by their fields.
         .opaque_type("rte_mbuf|rte_mempool")
         .default_enum_style(bindgen::EnumVariation::ModuleConsts)
         .layout_tests(false)
         .generate_comments(false)
         .derive_default(true)
         .rust_edition(bindgen::RustEdition::Edition2024);
-    // bindgen panics where it finds no libclang at all.
+    // bindgen panics if it finds no libclang.
     let failed = "bindgen cannot read DPDK's headers (`make setup` installs libclang)";
     let bindings = std::panic::catch_unwind(AssertUnwindSafe(|| builder.generate()))
         .map_err(|_| format!("{failed}: no libclang was found"))?

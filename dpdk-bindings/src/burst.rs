@@ -1,4 +1,4 @@
-//! A handful of packets: what a queue gives, what a queue takes.
+//! Bursts of owned packets, as received from and sent to queues.
 #![expect(unsafe_code, reason = "an array of which the first `len` places are filled")]
 
 use crate::dpdk_sys as sys;
@@ -6,49 +6,49 @@ use crate::mbuf::Mbuf;
 use std::fmt;
 use std::mem::MaybeUninit;
 
-/// Up to `N` owned packets in a row, without allocation. Dropping it frees them in one call.
+/// Up to `N` owned packets, without allocation. Dropping the burst frees them in one call.
 pub struct Burst<const N: usize = 32> {
-    /// The first `len` places are filled.
+    /// The first `len` slots are filled.
     slots: [MaybeUninit<Mbuf>; N],
     len: usize,
 }
 
 impl<const N: usize> Burst<N> {
-    /// An empty burst.
+    /// Creates an empty burst.
     pub const fn new() -> Self {
         Burst { slots: [const { MaybeUninit::uninit() }; N], len: 0 }
     }
 
-    /// Packets in it.
+    /// Returns the number of packets.
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// True without packets.
+    /// Returns true if there are no packets.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The packets.
+    /// Returns the packets.
     #[inline(always)]
     pub fn as_slice(&self) -> &[Mbuf] {
-        // SAFETY: the first `len` places are filled.
+        // SAFETY: the first `len` slots are filled.
         unsafe { self.slots.get_unchecked(..self.len).assume_init_ref() }
     }
 
-    /// The packets, to change.
+    /// Returns the packets, mutably.
     #[inline(always)]
     pub fn as_mut_slice(&mut self) -> &mut [Mbuf] {
-        // SAFETY: the first `len` places are filled.
+        // SAFETY: the first `len` slots are filled.
         unsafe { self.slots.get_unchecked_mut(..self.len).assume_init_mut() }
     }
 
-    /// Puts a packet at the end.
+    /// Appends a packet.
     ///
     /// # Errors
-    /// Gives it back when the burst is full.
+    /// Returns the packet if the burst is full.
     #[inline(always)]
     pub fn push(&mut self, packet: Mbuf) -> Result<(), Mbuf> {
         match self.slots.get_mut(self.len) {
@@ -61,19 +61,19 @@ impl<const N: usize> Burst<N> {
         }
     }
 
-    /// Takes the last packet.
+    /// Removes and returns the last packet.
     #[inline(always)]
     pub fn pop(&mut self) -> Option<Mbuf> {
         self.len = self.len.checked_sub(1)?;
-        // SAFETY: the place was filled and is now outside of the first `len`.
+        // SAFETY: the slot was filled and is now outside of the first `len`.
         Some(unsafe { self.slots.get_unchecked(self.len).assume_init_read() })
     }
 
-    /// Takes all packets out, first to last; those that the iterator is not asked for are freed.
+    /// Removes all packets and iterates over them, first to last. Those not consumed are freed.
     #[inline(always)]
     pub fn drain(&mut self) -> Drain<'_, N> {
         let end = self.len;
-        // From here on the places belong to the iterator, even if it is forgotten.
+        // From here on the slots belong to the iterator, even if it is leaked.
         self.len = 0;
         Drain { burst: self, next: 0, end }
     }
@@ -87,31 +87,32 @@ impl<const N: usize> Burst<N> {
         }
     }
 
-    /// The places that are not filled.
+    /// Returns the unfilled slots.
     #[inline(always)]
     pub(crate) fn spare(&mut self) -> &mut [MaybeUninit<Mbuf>] {
         // SAFETY: len <= N.
         unsafe { self.slots.get_unchecked_mut(self.len..) }
     }
 
-    /// Counts `n` more places as filled.
+    /// Marks the next `n` slots as filled.
     ///
     /// # Safety
-    /// The first `n` places of `spare()` hold mbufs.
+    /// The first `n` slots of `spare()` hold mbufs.
     #[inline(always)]
     pub(crate) unsafe fn grow(&mut self, n: usize) {
         self.len += n;
     }
 
-    /// Forgets the first `n` packets, whom somebody else owns now, and moves the rest up.
+    /// Removes the first `n` packets, which have another owner now, and moves the rest to the
+    /// front.
     ///
     /// # Safety
-    /// `n <= len()`, and the first `n` packets were given away.
+    /// `n <= len()`, and ownership of the first `n` packets was transferred.
     #[inline(always)]
     pub(crate) unsafe fn forget_front(&mut self, n: usize) {
         let rest = self.len - n;
         if rest > 0 {
-            // SAFETY: both ranges lie in the first `len` places.
+            // SAFETY: both ranges lie in the first `len` slots.
             unsafe {
                 let start = self.slots.as_mut_ptr();
                 start.copy_from(start.add(n), rest);
@@ -139,7 +140,7 @@ impl<const N: usize> fmt::Debug for Burst<N> {
     }
 }
 
-/// The packets of a burst on their way out of it.
+/// An iterator that removes the packets of a burst.
 #[derive(Debug)]
 pub struct Drain<'a, const N: usize> {
     burst: &'a mut Burst<N>,
@@ -155,7 +156,7 @@ impl<const N: usize> Iterator for Drain<'_, N> {
         if self.next == self.end {
             return None;
         }
-        // SAFETY: the places from `next` to `end` are filled and belong to us.
+        // SAFETY: the slots from `next` to `end` are filled and belong to this iterator.
         let packet = unsafe { self.burst.slots.get_unchecked(self.next).assume_init_read() };
         self.next += 1;
         Some(packet)
@@ -178,8 +179,9 @@ impl<const N: usize> Drop for Drain<'_, N> {
     }
 }
 
-/// Frees packets in bulk. All places must be filled, and are empty afterwards.
+/// Frees packets in bulk. All slots must be filled, and are unfilled afterwards.
 fn free(packets: &mut [MaybeUninit<Mbuf>]) {
-    // SAFETY: Mbuf is one non-null pointer; the callers own these packets and forget them.
+    // SAFETY: Mbuf is one non-null pointer; the callers own these packets and do not use them
+    // again.
     unsafe { sys::rte_pktmbuf_free_bulk(packets.as_mut_ptr().cast(), packets.len() as u32) };
 }

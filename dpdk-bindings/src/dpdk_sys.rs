@@ -1,6 +1,6 @@
-//! The raw layer: what bindgen makes of the installed DPDK's headers and of our C shim.
+//! The raw layer: bindings that bindgen generates from the installed DPDK's headers and the C shim.
 //!
-//! Nobody outside of this crate should need it; the safe surface is beside it.
+//! The other modules are the safe interface to it.
 #![expect(
     missing_docs,
     non_camel_case_types,

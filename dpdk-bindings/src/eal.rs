@@ -1,4 +1,4 @@
-//! The Environment Abstraction Layer: DPDK's start and its end.
+//! The Environment Abstraction Layer (EAL): starts and cleans up DPDK.
 #![expect(unsafe_code, reason = "calls DPDK")]
 
 use crate::dpdk_sys as sys;
@@ -7,24 +7,24 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// DPDK can start once in the life of a process, whatever became of the first start.
+/// Whether DPDK was started. It can start only once in a process, even if the first start failed.
 static STARTED: AtomicBool = AtomicBool::new(false);
 
-/// Pools made since the start; see [`Running`]'s drop.
+/// The pools created since the start, which [`Running`] checks when it is dropped.
 static POOLS: Mutex<Vec<PoolAddress>> = Mutex::new(Vec::new());
 
-/// An error number of DPDK (positive), with DPDK's own words for it.
+/// An error number of DPDK (positive). It displays as DPDK's own description.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Errno(pub i32);
 
 impl Errno {
-    /// The calling thread's `rte_errno`.
+    /// Returns the calling thread's `rte_errno`.
     pub(crate) fn last() -> Errno {
         // SAFETY: reads a thread-local integer.
         Errno(unsafe { sys::weir_errno() })
     }
 
-    /// What a call that returns 0 or a negative errno says.
+    /// Converts the status of a call that returns a negative errno on failure.
     pub(crate) fn check(status: c_int) -> Result<(), Errno> {
         if status < 0 { Err(Errno(-status)) } else { Ok(()) }
     }
@@ -32,65 +32,66 @@ impl Errno {
 
 impl fmt::Display for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // SAFETY: rte_strerror returns a terminated string, constant or of this thread, which
-        // nobody overwrites before we have printed it.
+        // SAFETY: rte_strerror returns a terminated string, constant or thread-local; it is not
+        // overwritten before it is printed.
         let text = unsafe { CStr::from_ptr(sys::rte_strerror(self.0)) };
         write!(f, "{} (errno {})", text.to_string_lossy(), self.0)
     }
 }
 
-/// Why DPDK did not start.
+/// The reason for which DPDK did not start.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum EalError {
-    /// A second start in one process.
+    /// DPDK was already started in this process.
     #[error("DPDK was started before in this process, and it can start only once: start anew")]
     AlreadyStarted,
-    /// An argument that cannot be handed to C.
+    /// An argument cannot be passed to C.
     #[error("EAL argument {0:?} holds a zero byte: remove it from the `eal` list")]
     ZeroByte(String),
-    /// `rte_eal_init` refused.
+    /// `rte_eal_init` failed.
     #[error("DPDK did not start with `{arguments}`: {errno}; {advice}")]
     Refused {
-        /// The arguments as DPDK saw them.
+        /// The arguments passed to DPDK.
         arguments: String,
-        /// DPDK's reason.
+        /// The error from DPDK.
         errno: Errno,
-        /// What to look at or to type.
+        /// What to check or which command to run.
         advice: &'static str,
     },
 }
 
-/// DPDK, started. Cleaned up when this and everything made from it is dropped.
+/// A handle of the running DPDK, which is cleaned up after this and everything created from it are
+/// dropped.
 #[derive(Clone, Debug)]
 pub struct Eal {
     running: Arc<Running>,
 }
 
-/// What keeps DPDK running; ports, pools and queues hold it too.
+/// Keeps DPDK running; also held by ports, pools and queues.
 #[derive(Debug)]
 pub(crate) struct Running(());
 
 #[derive(Clone, Copy)]
 struct PoolAddress(*mut sys::rte_mempool);
 
-// SAFETY: a pool may be asked for its count from any thread.
+// SAFETY: a pool's count may be read from any thread.
 unsafe impl Send for PoolAddress {}
 
 impl Eal {
-    /// Starts DPDK with the arguments of its command line (without a program name), for example
+    /// Starts DPDK with its command line arguments (without a program name), for example
     /// `["-l", "0,1", "--in-memory", "-m", "256", "--no-pci", "--vdev=net_null0"]`.
     ///
-    /// The calling thread becomes the main lcore and is pinned to it; the other lcores get threads
-    /// that wait for [`crate::lcore::launch`]. DPDK prints its complaints on stderr.
+    /// The calling thread becomes the main lcore and is pinned to it. The other lcores get threads
+    /// that wait for [`crate::lcore::launch`]. DPDK prints its messages on stderr.
     ///
     /// # Errors
-    /// [`EalError`] when DPDK refuses, or was started before.
+    /// Returns an [`EalError`] if DPDK fails to start or was started before.
     pub fn start(args: &[String]) -> Result<Eal, EalError> {
         let mut argv = vec![c"weir".as_ptr().cast_mut()];
         for argument in args {
             let text = CString::new(argument.as_str())
                 .map_err(|_| EalError::ZeroByte(argument.clone()))?;
-            // Given away for good: DPDK keeps pointers into some of its arguments.
+            // Leaked on purpose: DPDK keeps pointers into some of its arguments.
             argv.push(text.into_raw());
         }
         if STARTED.swap(true, Ordering::SeqCst) {
@@ -99,8 +100,8 @@ impl Eal {
         let count = argv.len() as c_int;
         argv.push(std::ptr::null_mut());
         let argv: &'static mut [*mut c_char] = argv.leak();
-        // SAFETY: argv holds `count` terminated strings that live for ever, and a null; DPDK is
-        // initialised at most once (STARTED).
+        // SAFETY: argv holds `count` terminated strings with static lifetime, and a null; DPDK is
+        // initialized at most once (STARTED).
         let used = unsafe { sys::rte_eal_init(count, argv.as_mut_ptr()) };
         if used < 0 {
             let errno = Errno::last();
@@ -110,21 +111,21 @@ impl Eal {
         Ok(Eal { running: Arc::new(Running(())) })
     }
 
-    /// DPDK's version, as in "DPDK 22.11.11".
+    /// Returns DPDK's version, for example "DPDK 22.11.11".
     pub fn version() -> String {
         // SAFETY: returns a constant, terminated string; needs no started EAL.
         let text = unsafe { CStr::from_ptr(sys::weir_version()) };
         text.to_string_lossy().into_owned()
     }
 
-    /// A share of what keeps DPDK running.
+    /// Returns a reference that keeps DPDK running.
     pub(crate) fn share(&self) -> Arc<Running> {
         Arc::clone(&self.running)
     }
 }
 
 impl Running {
-    /// Remembers a pool, so that the memory under its mbufs is not given back too early.
+    /// Records a pool, so that the memory of its mbufs is not released too early.
     pub(crate) fn note_pool(&self, pool: *mut sys::rte_mempool) {
         if let Ok(mut pools) = POOLS.lock() {
             pools.push(PoolAddress(pool));
@@ -134,9 +135,9 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Ports are closed by now, so an mbuf that is out is one that somebody holds and may
-        // still read. Then the process's end has to clean up, which costs nothing but the page
-        // files of a run without --in-memory.
+        // All ports are closed by now, so an outstanding mbuf has an owner that may still read it.
+        // In that case the cleanup is left to the end of the process, which costs nothing except
+        // the page files of a run without --in-memory.
         let home = POOLS.lock().is_ok_and(|pools| pools.iter().all(PoolAddress::is_full));
         if home {
             // SAFETY: started once, cleaned up once (the last share); no port, pool handle, queue
@@ -147,14 +148,14 @@ impl Drop for Running {
 }
 
 impl PoolAddress {
-    /// True when every mbuf is back.
+    /// Returns true if every mbuf is free.
     fn is_full(&self) -> bool {
-        // SAFETY: pools are never freed before clean-up.
+        // SAFETY: pools are never freed before the cleanup.
         unsafe { sys::weir_pool_size(self.0) == sys::rte_mempool_avail_count(self.0) }
     }
 }
 
-/// What each refusal of `rte_eal_init` most often comes from.
+/// Returns the most frequent remedy for each error of `rte_eal_init`.
 fn advice(errno: Errno) -> &'static str {
     match errno.0 {
         libc_errno::EACCES | libc_errno::EPERM => "run as root",

@@ -1,4 +1,4 @@
-//! Lcores: DPDK's threads, each pinned to a core of its own.
+//! Lcores: DPDK's threads, each pinned to a CPU.
 #![expect(unsafe_code, reason = "calls DPDK")]
 
 use crate::dpdk_sys as sys;
@@ -9,38 +9,38 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// Why an lcore did not start, or a thread was not registered.
+/// The reason for which an lcore did not start or a thread was not registered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LcoreError {
-    /// Not an lcore that waits for work.
+    /// The lcore is not a worker lcore.
     #[error("lcore {lcore} is not one of DPDK's workers: list it in the EAL's -l, after the main")]
     NoWorker {
-        /// The lcore asked for.
+        /// Requested lcore.
         lcore: u32,
     },
-    /// It runs something.
+    /// The lcore already runs a function.
     #[error("lcore {lcore} is busy: wait for what it runs")]
     Busy {
-        /// The lcore asked for.
+        /// Requested lcore.
         lcore: u32,
     },
     /// DPDK has no lcore number left for the thread.
     #[error("this thread cannot become an lcore: {errno}; DPDK numbers {most} at most")]
     NotRegistered {
-        /// DPDK's reason.
+        /// The error from DPDK.
         errno: Errno,
-        /// How many lcores DPDK was built for.
+        /// The maximum number of lcores that DPDK was built for.
         most: u32,
     },
 }
 
-/// The main lcore: the thread that started DPDK.
+/// Returns the main lcore, which is the thread that started DPDK.
 pub fn main(_: &Eal) -> u32 {
     // SAFETY: reads an integer; the EAL runs.
     unsafe { sys::rte_get_main_lcore() }
 }
 
-/// The lcores that wait for [`launch`], in order.
+/// Returns the worker lcores, which wait for [`launch`], in ascending order.
 pub fn workers(_: &Eal) -> Vec<u32> {
     let mut found = Vec::new();
     // The search starts before the first lcore, skips the main one and does not wrap.
@@ -55,7 +55,7 @@ pub fn workers(_: &Eal) -> Vec<u32> {
     }
 }
 
-/// What an lcore was given to run.
+/// A function that was launched on an lcore.
 #[derive(Debug)]
 #[must_use = "wait for it, or nobody learns how it ended"]
 pub struct Launched<T> {
@@ -64,7 +64,7 @@ pub struct Launched<T> {
     _eal: Arc<Running>,
 }
 
-/// A job on its way to an lcore.
+/// The function and the destination of its result, passed to the lcore.
 struct Job<T, F> {
     run: F,
     result: Arc<Mutex<Option<thread::Result<T>>>>,
@@ -73,7 +73,7 @@ struct Job<T, F> {
 /// Runs `run` on a waiting worker lcore.
 ///
 /// # Errors
-/// [`LcoreError::NoWorker`], [`LcoreError::Busy`].
+/// Returns [`LcoreError::NoWorker`] or [`LcoreError::Busy`].
 pub fn launch<T, F>(eal: &Eal, lcore: u32, run: F) -> Result<Launched<T>, LcoreError>
 where
     F: FnOnce() -> T + Send + 'static,
@@ -84,11 +84,11 @@ where
     }
     let result = Arc::new(Mutex::new(None));
     let job = Box::into_raw(Box::new(Job { run, result: Arc::clone(&result) }));
-    // SAFETY: the lcore exists; it gets the job for itself alone, and `enter` knows its type.
+    // SAFETY: the lcore exists; it gets exclusive ownership of the job, and `enter` has its type.
     let status =
         unsafe { sys::rte_eal_remote_launch(Some(enter::<T, F>), job.cast::<c_void>(), lcore) };
     if status != 0 {
-        // SAFETY: refused, so the job is still ours.
+        // SAFETY: the launch failed, so ownership of the job was not transferred.
         drop(unsafe { Box::from_raw(job) });
         return Err(LcoreError::Busy { lcore });
     }
@@ -96,9 +96,9 @@ where
 }
 
 unsafe extern "C" fn enter<T, F: FnOnce() -> T>(job: *mut c_void) -> c_int {
-    // SAFETY: `launch` made the job with these types and gave it to us.
+    // SAFETY: `launch` created the job with these types and transferred its ownership.
     let job = unsafe { Box::from_raw(job.cast::<Job<T, F>>()) };
-    // Nothing of the job is looked at after a panic but its payload.
+    // After a panic nothing of the job is accessed except the panic's payload.
     let outcome = catch_unwind(AssertUnwindSafe(job.run));
     if let Ok(mut place) = job.result.lock() {
         *place = Some(outcome);
@@ -107,20 +107,20 @@ unsafe extern "C" fn enter<T, F: FnOnce() -> T>(job: *mut c_void) -> c_int {
 }
 
 impl<T> Launched<T> {
-    /// The lcore that runs it.
+    /// Returns the lcore that runs the function.
     pub fn lcore(&self) -> u32 {
         self.lcore
     }
 
-    /// True when it has ended.
+    /// Returns true if the function has ended.
     pub fn is_finished(&self) -> bool {
         self.result.lock().is_ok_and(|place| place.is_some())
     }
 
-    /// Waits for its end.
+    /// Waits for the function to end and returns its result.
     ///
     /// # Errors
-    /// The payload, when it panicked (as [`std::thread::JoinHandle::join`]).
+    /// Returns the payload of a panic, like [`std::thread::JoinHandle::join`].
     pub fn wait(self) -> thread::Result<T> {
         // SAFETY: the lcore exists.
         unsafe { sys::rte_eal_wait_lcore(self.lcore) };
@@ -129,20 +129,20 @@ impl<T> Launched<T> {
     }
 }
 
-/// A thread of our own that DPDK knows: it has an lcore number (and no core), and with that a
-/// cache in each pool. Given back when dropped, on the same thread.
+/// A registered thread: it has an lcore number (without a CPU), and thereby a cache in each pool.
+/// Dropping this value on the same thread unregisters it.
 #[derive(Debug)]
 pub struct Registered {
     _eal: Arc<Running>,
-    /// Not to be sent: the registration is the thread's.
+    /// Not `Send`: the registration belongs to the thread.
     _thread: PhantomData<*const ()>,
 }
 
-/// Makes the calling thread known to DPDK, for threads other than lcores that allocate and free
+/// Registers the calling thread with DPDK. For threads other than lcores that allocate and free
 /// mbufs.
 ///
 /// # Errors
-/// [`LcoreError::NotRegistered`].
+/// Returns [`LcoreError::NotRegistered`] if no lcore number is left.
 pub fn register_thread(eal: &Eal) -> Result<Registered, LcoreError> {
     // SAFETY: registers the calling thread; the EAL runs.
     if unsafe { sys::rte_thread_register() } < 0 {

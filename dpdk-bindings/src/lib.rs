@@ -1,4 +1,4 @@
-//! The little of DPDK that Weir's fastpath calls, safe to call.
+//! Safe bindings to the part of DPDK that Weir's fast path uses.
 //!
 //! ```text
 //!   Eal ──> Mempool ──alloc──> Mbuf ──> Burst<N>
@@ -7,13 +7,15 @@
 //!    └────> lcore::launch, lcore::register_thread
 //! ```
 //!
-//! What a packet costs is Rust here, on the mbuf's fields and through `rte_eth_fp_ops`, so that it
-//! is inlined into the poll loop; what happens once a burst or less goes through a few C functions
-//! (`shim.c`). Two habits keep the surface safe. A [`Mbuf`] is owned: whoever drops it frees it,
-//! and nobody can have it twice. And everything that needs the EAL holds a share of it, so that it
-//! is cleaned up after the last of them, never under their feet.
+//! Per-packet operations are written in Rust, on the mbuf's fields and through `rte_eth_fp_ops`, so
+//! that they are inlined into the poll loop. Operations that occur at most once per burst call a
+//! few C functions (`shim.c`). Two rules make the interface safe:
 //!
-//! DPDK is linked statically; `build.rs` names the drivers that go in.
+//! - A [`Mbuf`] has one owner; dropping it frees it.
+//! - Everything that needs the EAL holds a reference to it, so that it is cleaned up after the last
+//!   of them.
+//!
+//! DPDK is linked statically; `build.rs` lists the drivers that are included.
 
 pub mod burst;
 pub mod clock;

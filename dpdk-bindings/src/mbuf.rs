@@ -1,4 +1,4 @@
-//! One packet in DPDK's memory: an owned `rte_mbuf` and the segments chained to it.
+//! Packets in DPDK's memory: an owned `rte_mbuf` and the segments chained to it.
 //!
 //! ```text
 //!   buf_addr      data_off           data_off+data_len            buf_len
@@ -13,11 +13,11 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
-/// An owned packet; dropping it frees it with all its segments. The size of a pointer.
+/// An owned packet. Dropping it frees it with all its segments. It has the size of a pointer.
 #[repr(transparent)]
 pub struct Mbuf(NonNull<rte_mbuf>);
 
-// SAFETY: an mbuf is memory with one owner; freeing goes to a pool that many threads may use.
+// SAFETY: an mbuf is memory with one owner; freeing it returns it to a pool that is thread-safe.
 unsafe impl Send for Mbuf {}
 // SAFETY: shared references only read.
 unsafe impl Sync for Mbuf {}
@@ -40,83 +40,83 @@ macro_rules! set {
 }
 
 impl Mbuf {
-    /// Takes ownership.
+    /// Takes ownership of an mbuf.
     ///
     /// # Safety
     /// `mbuf` is a live, direct mbuf with reference count 1 (so are its segments), the first of its
-    /// chain, and nobody else will use or free it.
+    /// chain, and is neither used nor freed by any other owner.
     #[inline(always)]
     pub unsafe fn from_raw(mbuf: NonNull<rte_mbuf>) -> Mbuf {
         Mbuf(mbuf)
     }
 
-    /// Gives ownership away; who takes it has to free it.
+    /// Releases ownership; the caller is responsible for freeing the mbuf.
     #[inline(always)]
     pub fn into_raw(self) -> NonNull<rte_mbuf> {
         ManuallyDrop::new(self).0
     }
 
-    /// The first byte of the frame. Valid for [`Mbuf::first_len`] bytes.
+    /// Returns the address of the frame's first byte, valid for [`Mbuf::first_len`] bytes.
     #[inline(always)]
     pub fn start(&self) -> *mut u8 {
         segment_start(self.0)
     }
 
-    /// Bytes of the first segment.
+    /// Returns the length of the first segment in bytes.
     #[inline(always)]
     pub fn first_len(&self) -> usize {
         get!(self.0, WEIR_MBUF_DATA_LEN: u16).into()
     }
 
-    /// Bytes of the whole frame, all segments.
+    /// Returns the length of the whole frame in bytes.
     #[inline(always)]
     #[expect(clippy::len_without_is_empty, reason = "a packet is no collection")]
     pub fn len(&self) -> usize {
         get!(self.0, WEIR_MBUF_PKT_LEN: u32) as usize
     }
 
-    /// Segments, 1 or more.
+    /// Returns the number of segments, 1 or more.
     #[inline(always)]
     pub fn segment_count(&self) -> usize {
         get!(self.0, WEIR_MBUF_NB_SEGS: u16).into()
     }
 
-    /// The segments' bytes, first to last.
+    /// Returns an iterator over the segments' bytes, first to last.
     #[inline(always)]
     pub fn segments(&self) -> Segments<'_> {
         Segments { next: Some(self.0), _packet: std::marker::PhantomData }
     }
 
-    /// The first segment's bytes.
+    /// Returns the bytes of the first segment.
     #[inline(always)]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: DPDK keeps data_len bytes from the start within the buffer, and we own it.
         unsafe { std::slice::from_raw_parts(self.start(), self.first_len()) }
     }
 
-    /// The first segment's bytes, to change.
+    /// Returns the bytes of the first segment, mutably.
     #[inline(always)]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as for `bytes`, and we own it mutably.
         unsafe { std::slice::from_raw_parts_mut(self.start(), self.first_len()) }
     }
 
-    /// Free bytes in front of the frame.
+    /// Returns the number of free bytes in front of the frame.
     #[inline(always)]
     pub fn headroom(&self) -> usize {
         get!(self.0, WEIR_MBUF_DATA_OFF: u16).into()
     }
 
-    /// Free bytes after the first segment's last.
+    /// Returns the number of free bytes after the first segment.
     #[inline(always)]
     pub fn tailroom(&self) -> usize {
         usize::from(get!(self.0, WEIR_MBUF_BUF_LEN: u16))
             .saturating_sub(self.headroom() + self.first_len())
     }
 
-    /// Moves the start of the frame: negative grows it at the front (the new bytes hold whatever
-    /// was there), positive takes bytes off. False, and nothing changes, when the headroom or the
-    /// first segment is too short.
+    /// Moves the start of the frame: a negative `delta` adds bytes at the front (with unspecified
+    /// contents), a positive one removes bytes. Returns false without a change if the headroom or
+    /// the first segment is too short.
     #[inline(always)]
     #[must_use]
     pub fn move_head(&mut self, delta: isize) -> bool {
@@ -131,7 +131,8 @@ impl Mbuf {
         true
     }
 
-    /// Takes `n` bytes off the end. False, and nothing changes, when the last segment is shorter.
+    /// Removes `n` bytes from the end. Returns false without a change if the last segment is
+    /// shorter.
     #[inline(always)]
     #[must_use]
     pub fn trim_tail(&mut self, n: usize) -> bool {
@@ -145,8 +146,8 @@ impl Mbuf {
         true
     }
 
-    /// Cuts the frame down to its first `len` bytes and frees segments that are not needed any
-    /// more. False, and nothing changes, when `len` is more than the first segment holds.
+    /// Truncates the frame to `len` bytes and frees all further segments. Returns false without a
+    /// change if the first segment is shorter than `len`.
     #[must_use]
     pub fn truncate(&mut self, len: usize) -> bool {
         if len > self.first_len() {
@@ -163,8 +164,8 @@ impl Mbuf {
         true
     }
 
-    /// Grows the frame by `n` bytes at its end and gives them (they hold whatever was there), or
-    /// none, and nothing changes, when the frame has several segments or too little tailroom.
+    /// Adds `n` bytes at the end and returns them (with unspecified contents). Returns `None`
+    /// without a change if the frame has several segments or too little tailroom.
     #[inline(always)]
     pub fn append(&mut self, n: usize) -> Option<&mut [u8]> {
         if self.segment_count() != 1 || n > self.tailroom() {
@@ -176,11 +177,11 @@ impl Mbuf {
         self.bytes_mut().get_mut(was..)
     }
 
-    /// Puts the header's bytes in front by chaining: the header becomes the first segment. For
-    /// frames whose headroom is too short.
+    /// Prepends a header by chaining: it becomes the first segment. For frames whose headroom is
+    /// too short.
     ///
     /// # Errors
-    /// Gives the header back when it has several segments or the chain would have too many.
+    /// Returns the header if it has several segments or the chain would have too many.
     pub fn chain_front(&mut self, header: Mbuf) -> Result<(), Mbuf> {
         let segments = self.segment_count() + 1;
         if header.segment_count() != 1 || segments > MAX_SEGMENTS {
@@ -190,17 +191,16 @@ impl Mbuf {
         set!(header.0, WEIR_MBUF_NEXT: *mut rte_mbuf = self.0.as_ptr());
         set!(header.0, WEIR_MBUF_NB_SEGS: u16 = segments as u16);
         set!(header.0, WEIR_MBUF_PKT_LEN: u32 = len as u32);
-        // What came with the frame goes on describing it.
+        // The metadata of the frame moves to the new first segment.
         set!(header.0, WEIR_MBUF_PORT: u16 = self.port());
-        // DPDK wants a count of 1 in all but the first segment.
+        // DPDK requires a count of 1 in all but the first segment.
         set!(self.0, WEIR_MBUF_NB_SEGS: u16 = 1);
         self.0 = header.into_raw();
         Ok(())
     }
 
-    /// Grows the frame at the front by a segment of `n` bytes from the pool that it came from (they
-    /// hold whatever was there). False, and nothing changes, when the pool is empty or its buffers
-    /// are shorter.
+    /// Adds `n` bytes at the front (with unspecified contents) in a new segment from the frame's
+    /// own pool. Returns false without a change if the pool is empty or its buffers are too short.
     #[cold]
     #[must_use]
     pub fn grow_by_segment(&mut self, n: usize) -> bool {
@@ -210,19 +210,19 @@ impl Mbuf {
         header.append(n).is_some() && self.chain_front(header).is_ok()
     }
 
-    /// Copies all segments into the first. False, and nothing changes, when its tailroom is too
-    /// short. For ports that cannot send chains ([`crate::Port::sends_chains`]).
+    /// Copies all segments into the first one. Returns false without a change if its tailroom is
+    /// too short. For ports that cannot send chains ([`crate::Port::sends_chains`]).
     #[must_use]
     pub fn linearize(&mut self) -> bool {
         // SAFETY: a live chain that we own.
         self.segment_count() == 1 || unsafe { sys::weir_linearize(self.0.as_ptr()) == 0 }
     }
 
-    /// An empty mbuf from the pool that this one came from, or none when it is empty.
+    /// Allocates an empty mbuf from this mbuf's pool, or returns `None` if the pool is empty.
     pub fn sibling(&self) -> Option<Mbuf> {
         let pool = get!(self.0, WEIR_MBUF_POOL: *mut sys::rte_mempool);
         let mut one = std::ptr::null_mut();
-        // SAFETY: a live mbuf's pool lives; room for the one mbuf asked for.
+        // SAFETY: a live mbuf's pool lives; there is space for one pointer.
         let status = unsafe { sys::weir_alloc_bulk(pool, &raw mut one, 1) };
         if status != 0 {
             return None;
@@ -230,20 +230,20 @@ impl Mbuf {
         NonNull::new(one).map(Mbuf)
     }
 
-    /// The port it came in by.
+    /// Returns the number of the port through which the frame was received.
     #[inline(always)]
     pub fn port(&self) -> u16 {
         get!(self.0, WEIR_MBUF_PORT: u16)
     }
 
-    /// The hash that the NIC computed, where it did.
+    /// Returns the RSS hash if the NIC computed one.
     #[inline(always)]
     pub fn rss_hash(&self) -> Option<u32> {
         (self.flags() & sys::WEIR_MBUF_RX_RSS_HASH != 0).then(|| get!(self.0, WEIR_MBUF_HASH: u32))
     }
 
-    /// Puts a VLAN tag back into the frame where the driver took it out without being asked (the
-    /// kernel does, under af_packet). False when there was no room for the four bytes.
+    /// Restores a VLAN tag that the driver removed on its own (as the kernel does under af_packet).
+    /// Returns false if there is no headroom for its four bytes.
     #[inline(always)]
     #[must_use]
     pub fn restore_vlan(&mut self) -> bool {
@@ -263,8 +263,8 @@ impl Mbuf {
         true
     }
 
-    /// Forgets what the receiving driver noted and asks the sending one for nothing: to be called
-    /// before a received packet is sent, since flags mean other things there.
+    /// Clears the receiving driver's metadata and all offload requests. Must be called before a
+    /// received packet is sent, since flags have another meaning there.
     #[inline(always)]
     pub fn reset_offloads(&mut self) {
         let kept = self.flags() & sys::WEIR_MBUF_KEEP_FLAGS;
@@ -274,14 +274,14 @@ impl Mbuf {
         set!(self.0, WEIR_MBUF_TX_OFFLOAD: u64 = 0);
     }
 
-    /// Fetches the mbuf's own first line into the cache.
+    /// Prefetches the first cache line of the mbuf itself.
     #[inline(always)]
     pub fn prefetch(&self) {
         prefetch(self.0.as_ptr().cast());
     }
 
-    /// Fetches the frame's first three lines into the cache, which hold the headers of a packet in
-    /// GENEVE over IPv6 with 32 bytes of options; reads the mbuf's first line.
+    /// Prefetches the first three cache lines of the frame, which hold the headers of a packet in
+    /// GENEVE over IPv6 with 32 bytes of options. Reads the first cache line of the mbuf.
     #[inline(always)]
     pub fn prefetch_frame(&self) {
         for line in 0..3 {
@@ -304,7 +304,7 @@ impl Mbuf {
     }
 }
 
-/// `RTE_MBUF_MAX_NB_SEGS`.
+/// The maximum number of segments (`RTE_MBUF_MAX_NB_SEGS`).
 const MAX_SEGMENTS: usize = u16::MAX as usize;
 
 impl Drop for Mbuf {
@@ -320,7 +320,7 @@ impl fmt::Debug for Mbuf {
     }
 }
 
-/// A packet's segments, first to last, as slices.
+/// An iterator over the segments of a packet as slices, first to last.
 #[derive(Debug)]
 pub struct Segments<'a> {
     next: Option<NonNull<rte_mbuf>>,
@@ -335,7 +335,7 @@ impl<'a> Iterator for Segments<'a> {
         let segment = self.next?;
         self.next = NonNull::new(get!(segment, WEIR_MBUF_NEXT: *mut rte_mbuf));
         let len = get!(segment, WEIR_MBUF_DATA_LEN: u16);
-        // SAFETY: the chain is owned by the packet that is borrowed for 'a.
+        // SAFETY: the chain is owned by the packet, which is borrowed for 'a.
         Some(unsafe { std::slice::from_raw_parts(segment_start(segment), len.into()) })
     }
 }
@@ -358,6 +358,6 @@ fn prefetch(line: *const u8) {
 #[cold]
 fn free_segments(first: *mut rte_mbuf) {
     let mut first = first;
-    // SAFETY: a live chain whose owner gives it up.
+    // SAFETY: a live chain whose owner releases it.
     unsafe { sys::rte_pktmbuf_free_bulk(&raw mut first, 1) };
 }

@@ -9,8 +9,8 @@ use std::ffi::CString;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// A pool of mbufs, taken whole when it is made. Handles may be cloned and used from any thread;
-/// lcores and registered threads have a cache of their own in it.
+/// A pool of mbufs, allocated completely at creation. Handles can be cloned and used from any
+/// thread; each lcore and each registered thread has a cache in the pool.
 #[derive(Clone, Debug)]
 pub struct Mempool {
     pool: NonNull<sys::rte_mempool>,
@@ -18,68 +18,69 @@ pub struct Mempool {
     _eal: Arc<Running>,
 }
 
-// SAFETY: DPDK's pools are made for many producers and consumers, and their caches are per lcore.
+// SAFETY: DPDK's pools support multiple producers and consumers, and their caches are per lcore.
 unsafe impl Send for Mempool {}
 // SAFETY: as above.
 unsafe impl Sync for Mempool {}
 
-/// Why a pool was not made.
+/// The reason for which a pool was not created.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MempoolError {
-    /// A name that cannot be handed to C.
+    /// The name cannot be passed to C.
     #[error("pool name {0:?} holds a zero byte: remove it")]
     Name(String),
-    /// Room for less than the headroom, or more than 65,535 bytes.
+    /// The buffer size is below the minimum or exceeds 65,535 bytes.
     #[error("pool {name}: a buffer of {room} bytes; allowed are {least} to 65535")]
     Room {
-        /// The pool.
+        /// Name of the pool.
         name: String,
-        /// What was asked for.
+        /// Requested buffer size in bytes.
         room: usize,
-        /// The smallest that makes sense.
+        /// Minimum buffer size in bytes.
         least: usize,
     },
-    /// A cache that DPDK would refuse.
+    /// DPDK does not support the requested cache size.
     #[error("pool {name}: a cache of {cache} buffers; allowed are 0 to 512, and 2/3 of {count}")]
     Cache {
-        /// The pool.
+        /// Name of the pool.
         name: String,
-        /// What was asked for.
+        /// Requested cache size in buffers.
         cache: u32,
-        /// Buffers in the pool.
+        /// Number of buffers in the pool.
         count: u32,
     },
-    /// DPDK refused.
+    /// DPDK could not create the pool.
     #[error(
         "pool {name} of {count} buffers of {room} bytes (about {mib} MiB) on socket {socket}: \
          {errno}; give DPDK more memory (-m) or ask for fewer or smaller buffers"
     )]
     Refused {
-        /// The pool.
+        /// Name of the pool.
         name: String,
-        /// Buffers asked for.
+        /// Requested number of buffers.
         count: u32,
-        /// Bytes of each.
+        /// Size of a buffer in bytes.
         room: usize,
-        /// What they come to.
+        /// Approximate size of the pool in MiB.
         mib: usize,
         /// NUMA socket, -1 for any.
         socket: i32,
-        /// DPDK's reason.
+        /// The error from DPDK.
         errno: Errno,
     },
 }
 
 impl Mempool {
-    /// Bytes in front of the frame in a fresh or received mbuf (128 in Debian's DPDK).
+    /// The headroom of a fresh or received mbuf in bytes (128 in Debian's DPDK).
     pub const HEADROOM: usize = sys::RTE_PKTMBUF_HEADROOM as usize;
 
-    /// Makes a pool of `count` mbufs (best a power of two less one) with `room_bytes` bytes each
-    /// (headroom included, 1 to 65,535), caching up to `cache` of them per lcore, in the memory of
-    /// NUMA socket `socket` (-1: any). It lives until DPDK is cleaned up.
+    /// Creates a pool of `count` mbufs (optimally a power of two minus one) of `room_bytes` bytes
+    /// each (headroom included; at least [`Mempool::HEADROOM`] + 64, at most 65,535), with a cache
+    /// of `cache` mbufs per lcore, in the memory of NUMA socket `socket` (-1 for any). The pool
+    /// lives until DPDK is cleaned up.
     ///
     /// # Errors
-    /// [`MempoolError`] says which number was refused.
+    /// Returns a [`MempoolError`] that names the rejected value.
     pub fn create(
         eal: &Eal,
         name: &str,
@@ -98,7 +99,8 @@ impl Mempool {
         if cache > sys::RTE_MEMPOOL_CACHE_MAX_SIZE || u64::from(cache) * 3 > u64::from(count) * 2 {
             return Err(MempoolError::Cache { name: own(), cache, count });
         }
-        // SAFETY: the EAL runs (we hold it), the name is terminated, and DPDK checks the numbers.
+        // SAFETY: the EAL runs (a reference is held), the name is terminated, and DPDK checks the
+        // numbers.
         let pool =
             unsafe { sys::rte_pktmbuf_pool_create(c_name.as_ptr(), count, cache, 0, room, socket) };
         let pool = NonNull::new(pool).ok_or_else(|| MempoolError::Refused {
@@ -115,50 +117,51 @@ impl Mempool {
         Ok(Mempool { pool, room, _eal: running })
     }
 
-    /// One empty mbuf with full headroom, or none when the pool is empty.
+    /// Allocates an empty mbuf with full headroom, or returns `None` if the pool is empty.
     pub fn alloc(&self) -> Option<Mbuf> {
         let mut one = std::ptr::null_mut();
-        // SAFETY: room for the one mbuf asked for; the pool lives (we hold the EAL).
+        // SAFETY: space for one pointer; the pool lives (a reference to the EAL is held).
         let status = unsafe { sys::weir_alloc_bulk(self.pool.as_ptr(), &raw mut one, 1) };
         if status != 0 {
             return None;
         }
-        // SAFETY: a fresh mbuf of the pool, which nobody else knows.
+        // SAFETY: a fresh mbuf of the pool, without another owner.
         NonNull::new(one).map(|mbuf| unsafe { Mbuf::from_raw(mbuf) })
     }
 
-    /// Adds `count` empty mbufs to the burst: all, or none (false) when the pool has too few or the
-    /// burst no room for them.
+    /// Adds `count` empty mbufs to the burst. Returns false without a change if the pool or the
+    /// burst's capacity does not suffice.
     #[must_use]
     pub fn alloc_bulk<const N: usize>(&self, burst: &mut Burst<N>, count: usize) -> bool {
         let room = burst.spare();
         if count > room.len() {
             return false;
         }
-        // SAFETY: there is room for `count` pointers, and Mbuf is one; the pool lives.
+        // SAFETY: there is space for `count` pointers, and Mbuf is one; the pool lives.
         let status = unsafe {
             sys::weir_alloc_bulk(self.pool.as_ptr(), room.as_mut_ptr().cast(), count as u32)
         };
         if status != 0 {
             return false;
         }
-        // SAFETY: DPDK has written `count` fresh mbufs behind the burst's last.
+        // SAFETY: DPDK has written `count` fresh mbufs after the burst's last one.
         unsafe { burst.grow(count) };
         true
     }
 
-    /// Bytes of each buffer, headroom included.
+    /// Returns the size of a buffer in bytes, headroom included.
     pub fn room(&self) -> usize {
         self.room.into()
     }
 
-    /// Buffers in the pool, free or in use.
+    /// Returns the number of buffers in the pool, free or in use.
     pub fn capacity(&self) -> usize {
         // SAFETY: the pool lives.
         unsafe { sys::weir_pool_size(self.pool.as_ptr()) as usize }
     }
 
-    /// Free buffers, those in caches included. Walks the caches: not for every burst.
+    /// Returns the number of free buffers, including those in caches. Walks all caches, which is
+    /// too slow for every burst.
     pub fn available(&self) -> usize {
         // SAFETY: the pool lives; reading caches of others gives an approximation while they run.
         unsafe { sys::rte_mempool_avail_count(self.pool.as_ptr()) as usize }

@@ -1,4 +1,4 @@
-//! Ports: network interfaces that DPDK drives, by NIC or in software.
+//! Ports: network interfaces with a DPDK driver, in hardware or software.
 #![expect(unsafe_code, reason = "calls DPDK")]
 
 use crate::dpdk_sys as sys;
@@ -20,14 +20,14 @@ pub use setup::PortOptions;
 use open::{Open, PORTS};
 use setup::Setup;
 
-/// One port, owned. Stopped and closed when it and its queues are dropped.
+/// An owned port. It is stopped and closed after it and its queues are dropped.
 #[derive(Debug)]
 pub struct Port {
     open: Arc<Open>,
     setup: Setup,
 }
 
-/// The queues of a started port, each of them once.
+/// The queues of a started port, one handle each.
 #[derive(Debug)]
 pub struct Queues {
     /// Receive queues, by number.
@@ -37,16 +37,16 @@ pub struct Queues {
 }
 
 impl Port {
-    /// The port of that name: a virtual device's (`net_af_packet0`) or a PCI address
+    /// Opens the port with this name: a virtual device (`net_af_packet0`) or a PCI address
     /// (`0000:00:06.0`).
     ///
     /// # Errors
-    /// [`PortError::Unknown`], [`PortError::Taken`].
+    /// Returns [`PortError::Unknown`] or [`PortError::Taken`].
     pub fn by_name(eal: &Eal, name: &str) -> Result<Port, PortError> {
         let unknown = || PortError::Unknown { name: name.to_string(), present: Port::names(eal) };
         let c_name = CString::new(name).map_err(|_| unknown())?;
         let mut id = 0;
-        // SAFETY: a terminated string and a place for the answer.
+        // SAFETY: a terminated string and a valid pointer for the result.
         let status = unsafe { sys::rte_eth_dev_get_port_by_name(c_name.as_ptr(), &raw mut id) };
         if status != 0 {
             return Err(unknown());
@@ -55,21 +55,22 @@ impl Port {
         Ok(Port { open: Arc::new(open), setup: Setup::default() })
     }
 
-    /// How many ports there are, owned or not.
+    /// Returns the number of ports, owned or not.
     pub fn count(_: &Eal) -> usize {
         // SAFETY: counts; the EAL runs.
         unsafe { sys::rte_eth_dev_count_avail() }.into()
     }
 
-    /// The names of all ports, owned or not.
+    /// Returns the names of all ports, owned or not.
     pub fn names(_: &Eal) -> Vec<String> {
         let name = |id: u16| {
-            // SAFETY: looks the number up; the EAL runs. Asking the name of none logs an error.
+            // SAFETY: looks the number up; the EAL runs. Querying the name of an invalid port logs
+            // an error.
             if unsafe { sys::rte_eth_dev_is_valid_port(id) } == 0 {
                 return None;
             }
             let mut text = [0 as c_char; sys::RTE_ETH_NAME_MAX_LEN as usize];
-            // SAFETY: the buffer has the length that the function writes at most.
+            // SAFETY: the buffer has the maximum length that the function writes.
             let status = unsafe { sys::rte_eth_dev_get_name_by_port(id, text.as_mut_ptr()) };
             // SAFETY: terminated by the function where it succeeds, all zeros otherwise.
             let text = unsafe { CStr::from_ptr(text.as_ptr()) };
@@ -78,10 +79,11 @@ impl Port {
         (0..PORTS as u16).filter_map(name).collect()
     }
 
-    /// Sets the port up: queues, rings, MTU, RSS. May be called again after [`Port::stop`].
+    /// Configures queues, rings, MTU and RSS. May be called again after [`Port::stop`].
     ///
     /// # Errors
-    /// [`PortError`] names the number that the driver does not take, or the step that it refused.
+    /// Returns a [`PortError`] that names the value that the driver does not support, or the step
+    /// that failed.
     pub fn configure(&mut self, options: &PortOptions<'_>) -> Result<(), PortError> {
         if self.is_started() {
             return Err(self.order("started: stop it before it is set up anew"));
@@ -90,10 +92,11 @@ impl Port {
         Ok(())
     }
 
-    /// Starts the port and gives its queues.
+    /// Starts the port and returns its queues.
     ///
     /// # Errors
-    /// [`PortError::Order`] when it was not configured or is started, [`PortError::Refused`].
+    /// Returns [`PortError::Order`] if the port is not configured or already started,
+    /// [`PortError::Refused`], or [`PortError::QueuesHeld`].
     pub fn start(&mut self) -> Result<Queues, PortError> {
         if self.is_started() {
             return Err(self.order("started already"));
@@ -102,7 +105,7 @@ impl Port {
             return Err(self.order("not set up: configure it before it is started"));
         }
         self.quiet()?;
-        // SAFETY: a configured, stopped port that we own.
+        // SAFETY: an owned, configured and stopped port.
         self.check("start", unsafe { sys::rte_eth_dev_start(self.id()) })?;
         self.open.started.store(true, Ordering::Release);
         let open = || Arc::clone(&self.open);
@@ -114,72 +117,73 @@ impl Port {
         })
     }
 
-    /// Stops the port. Its queues must be dropped before.
+    /// Stops the port. Its queues must have been dropped.
     ///
     /// # Errors
-    /// [`PortError::QueuesHeld`], [`PortError::Refused`].
+    /// Returns [`PortError::QueuesHeld`] or [`PortError::Refused`].
     pub fn stop(&mut self) -> Result<(), PortError> {
         if !self.is_started() {
             return Ok(());
         }
         self.quiet()?;
-        // SAFETY: a port that we own, with no queue in use.
+        // SAFETY: an owned port without a queue in use.
         self.check("stop", unsafe { sys::rte_eth_dev_stop(self.id()) })?;
         self.open.started.store(false, Ordering::Release);
         Ok(())
     }
 
-    /// Stops and closes the port for good, as dropping it does, but says what went wrong.
+    /// Stops and closes the port, like dropping it, but returns errors.
     ///
     /// # Errors
-    /// As [`Port::stop`].
+    /// As for [`Port::stop`].
     pub fn close(mut self) -> Result<(), PortError> {
         self.stop()
     }
 
-    /// DPDK's number of the port.
+    /// Returns DPDK's number of the port.
     pub fn id(&self) -> u16 {
         self.open.id()
     }
 
-    /// The name that it was found by.
+    /// Returns the name by which the port was opened.
     pub fn name(&self) -> &str {
         self.open.name()
     }
 
-    /// Its MAC address.
+    /// Returns the MAC address of the port.
     ///
     /// # Errors
-    /// [`PortError::Refused`].
+    /// Returns [`PortError::Refused`] if the driver fails.
     pub fn mac(&self) -> Result<[u8; 6], PortError> {
         let mut mac = sys::rte_ether_addr::default();
-        // SAFETY: a place for the answer.
+        // SAFETY: a valid pointer for the result.
         let status = unsafe { sys::rte_eth_macaddr_get(self.id(), &raw mut mac) };
         self.check("read the MAC address", status)?;
         Ok(mac.addr_bytes)
     }
 
-    /// The MTU in force.
+    /// Returns the MTU in effect.
     ///
     /// # Errors
-    /// [`PortError::Refused`].
+    /// Returns [`PortError::Refused`] if the driver fails.
     pub fn mtu(&self) -> Result<u16, PortError> {
         if let Some(mtu) = self.setup.interface_mtu {
             return Ok(mtu);
         }
         let mut mtu = 0;
-        // SAFETY: a place for the answer.
+        // SAFETY: a valid pointer for the result.
         self.check("read the MTU", unsafe { sys::rte_eth_dev_get_mtu(self.id(), &raw mut mtu) })?;
         Ok(mtu)
     }
 
-    /// Takes all multicast frames (neighbour discovery needs some), or stops doing so.
+    /// Enables or disables the reception of all multicast frames, some of which neighbor discovery
+    /// needs.
     ///
     /// # Errors
-    /// [`PortError::Refused`].
+    /// Returns [`PortError::Refused`] if the driver fails.
     pub fn set_all_multicast(&mut self, on: bool) -> Result<(), PortError> {
         let id = self.id();
-        // SAFETY: a port that we own.
+        // SAFETY: an owned port.
         let status = unsafe {
             if on {
                 sys::rte_eth_allmulticast_enable(id)
@@ -190,19 +194,19 @@ impl Port {
         self.check("all-multicast mode", status)
     }
 
-    /// True while the link is up, as the driver knows without waiting.
+    /// Returns true if the driver reports the link as up; does not wait for the link.
     pub fn link_up(&self) -> bool {
         // SAFETY: reads the state of an open port.
         unsafe { sys::weir_link_up(self.id()) == 1 }
     }
 
-    /// The NUMA socket that the port is attached to; none for virtual ones.
+    /// Returns the NUMA socket of the port, or `None` for virtual ports.
     pub fn socket(&self) -> Option<i32> {
         self.open.socket()
     }
 
-    /// True when packets of several segments may be sent (as set up last). Where it is false, they
-    /// must be made one segment first ([`crate::Mbuf::linearize`]).
+    /// Returns true if packets of several segments can be sent, as of the last configuration. If
+    /// not, they must be linearized first ([`crate::Mbuf::linearize`]).
     pub fn sends_chains(&self) -> bool {
         self.setup.chains
     }
@@ -211,7 +215,7 @@ impl Port {
         self.open.started.load(Ordering::Acquire)
     }
 
-    /// Only we hold the port, no queue does.
+    /// Checks that no queue holds the port.
     fn quiet(&self) -> Result<(), PortError> {
         if Arc::strong_count(&self.open) == 1 {
             Ok(())

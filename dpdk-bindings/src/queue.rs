@@ -1,8 +1,8 @@
-//! A port's queues: where bursts come from and go to.
+//! The receive and transmit queues of a port.
 //!
-//! The driver's functions are called through `rte_eth_fp_ops` from Rust, so that they cost one
-//! indirect call. That leaves out the callbacks of DPDK's inline functions, which only pdump and
-//! latency statistics use. After a port stops, the table holds functions that do nothing.
+//! The driver's functions are called from Rust through `rte_eth_fp_ops`, which costs one indirect
+//! call. This omits the callbacks of DPDK's inline functions, which only pdump and latency
+//! statistics use. After a port stops, the table holds functions that do nothing.
 #![expect(unsafe_code, reason = "calls the driver")]
 
 use crate::burst::Burst;
@@ -11,7 +11,7 @@ use crate::port::open::Open;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-/// One receive queue. There is one of it, so only one thread polls the queue at a time.
+/// A receive queue. The handle is unique, so only one thread polls the queue at a time.
 #[derive(Debug)]
 pub struct RxQueue {
     port: u16,
@@ -19,7 +19,7 @@ pub struct RxQueue {
     _open: Arc<Open>,
 }
 
-/// One transmit queue. There is one of it, so only one thread sends on the queue at a time.
+/// A transmit queue. The handle is unique, so only one thread sends on the queue at a time.
 #[derive(Debug)]
 pub struct TxQueue {
     port: u16,
@@ -34,21 +34,21 @@ impl RxQueue {
         RxQueue { port: open.id(), queue, _open: open }
     }
 
-    /// Adds what has arrived to the burst, as far as it has room, and says how many packets.
+    /// Adds received packets to the burst, up to its capacity, and returns their number.
     #[inline(always)]
     pub fn receive<const N: usize>(&mut self, burst: &mut Burst<N>) -> usize {
         self.receive_at_most(burst, N)
     }
 
-    /// As [`RxQueue::receive`], `most` packets at most. Vector receive functions of some drivers
-    /// (ixgbe, i40e, ice, iavf) round `most` down to a multiple of 4 or 8.
+    /// Like [`RxQueue::receive`], but adds at most `most` packets. The vector receive functions of
+    /// some drivers (ixgbe, i40e, ice, iavf) round `most` down to a multiple of 4 or 8.
     #[inline(always)]
     pub fn receive_at_most<const N: usize>(&mut self, burst: &mut Burst<N>, most: usize) -> usize {
         let ops = fast_path(self.port);
         let room = burst.spare();
         let most = room.len().min(most).min(usize::from(u16::MAX)) as u16;
-        // SAFETY: the port is open (we hold it), so its table entry has functions and its queue's
-        // record; DPDK writes at most `most` mbufs, which then are ours.
+        // SAFETY: the port is open (a reference is held), so its table entry has functions and its
+        // queue's record; DPDK writes at most `most` mbufs, whose ownership it transfers.
         unsafe {
             let Some(receive) = (*ops).rx_pkt_burst else {
                 return 0;
@@ -68,15 +68,15 @@ impl TxQueue {
         TxQueue { port: open.id(), queue, _open: open }
     }
 
-    /// Hands packets to the driver, first to last, and says how many it took. Those that it did not
-    /// take (its ring is full) stay in the burst, for the caller to try again or to drop.
+    /// Passes packets to the driver, first to last, and returns the number accepted. The others
+    /// (the ring is full) stay in the burst; the caller can retry or drop them.
     #[inline(always)]
     pub fn send<const N: usize>(&mut self, burst: &mut Burst<N>) -> usize {
         let ops = fast_path(self.port);
         let packets = burst.as_mut_slice();
         let most = packets.len().min(usize::from(u16::MAX)) as u16;
-        // SAFETY: the port is open (we hold it); what the driver took, from the front, is the
-        // driver's, and the burst forgets it.
+        // SAFETY: the port is open (a reference is held); the driver owns the packets that it
+        // accepted, from the front, and the burst drops its claim to them.
         unsafe {
             let Some(send) = (*ops).tx_pkt_burst else {
                 return 0;

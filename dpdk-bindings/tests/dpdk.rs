@@ -1,7 +1,7 @@
-//! The surface on a running DPDK: software ports only, no hugepages, nothing but root needed.
+//! Tests of the bindings on a running DPDK with software ports, without hugepages. They need root.
 //!
-//! DPDK starts once in a process, and `cargo test` runs all tests of a file in one. So each test
-//! here starts itself again as a process of its own ([`alone`]) and does its work there.
+//! DPDK starts only once in a process, and `cargo test` runs all tests of a file in one process.
+//! Therefore each test starts itself again as a separate process ([`alone`]), which does the work.
 #![expect(clippy::unwrap_used, reason = "tests say what they expect with unwrap")]
 
 use dpdk_bindings::{
@@ -11,7 +11,7 @@ use std::process::Command;
 
 const INSIDE: &str = "WEIR_TEST_DPDK_INSIDE";
 
-/// Runs the test `name` in a process of its own, where `work` gets a started DPDK.
+/// Runs the test `name` in a separate process, in which `work` gets a started DPDK.
 fn alone(name: &str, devices: &[&str], work: impl FnOnce(Eal)) {
     if std::env::var_os(INSIDE).is_some() {
         let mut args = vec!["-l", "0,1", "--no-huge", "--no-shconf", "--no-pci", "-m", "128"];
@@ -93,7 +93,7 @@ fn what_a_full_ring_does_not_take_stays_in_the_burst_in_order() {
         "what_a_full_ring_does_not_take_stays_in_the_burst_in_order",
         &["--vdev=net_ring0"],
         |eal| {
-            // The ring takes 1,023 packets.
+            // The ring holds 1,023 packets.
             let pool = Mempool::create(&eal, "packets", 2047, 32, 2176, -1).unwrap();
             let mut port = Port::by_name(&eal, "net_ring0").unwrap();
             port.configure(&options(&pool)).unwrap();
@@ -188,7 +188,7 @@ fn a_chained_header_is_the_first_segment_and_all_segments_are_freed() {
         assert_eq!(pool.available(), pool.capacity() - 1, "truncating frees what it cuts off");
         let raw = packet.into_raw();
         assert_eq!(pool.available(), pool.capacity() - 1);
-        // Given away and taken back: still one owner.
+        // Released and taken back: there is still one owner.
         drop(unsafe_from_raw(raw));
         assert_eq!(pool.available(), pool.capacity());
     });
@@ -198,7 +198,7 @@ fn a_chained_header_is_the_first_segment_and_all_segments_are_freed() {
 fn unsafe_from_raw(
     raw: std::ptr::NonNull<dpdk_bindings::dpdk_sys::rte_mbuf>,
 ) -> dpdk_bindings::Mbuf {
-    // SAFETY: the caller has just taken it out of an owned Mbuf.
+    // SAFETY: the caller has just taken the pointer out of an owned Mbuf.
     unsafe { dpdk_bindings::Mbuf::from_raw(raw) }
 }
 
@@ -324,7 +324,7 @@ fn a_wrong_argument_is_refused_with_the_arguments_and_advice() {
     assert!(Eal::version().starts_with("DPDK "));
 }
 
-/// Two ends of a cable in this machine's kernel, taken away at the end.
+/// A veth pair in this machine's kernel, which is removed when dropped.
 struct Cable(&'static str);
 
 impl Cable {
@@ -354,7 +354,7 @@ fn ip(args: &[&str]) {
 #[test]
 fn jumbo_frames_and_vlan_tags_cross_a_kernel_interface_whole() {
     let name = "jumbo_frames_and_vlan_tags_cross_a_kernel_interface_whole";
-    // The cable is the outer process's, so that it goes away even when the inner one dies.
+    // The outer process owns the pair, so that it is removed even if the inner process dies.
     let cable = std::env::var_os(INSIDE).is_none().then(|| Cable::new("wdpdk0", "wdpdk1", 9001));
     let device = |n, end| {
         format!("--vdev=net_af_packet{n},iface={end},framesz=9216,blocksz=36864,framecnt=256")
@@ -382,7 +382,7 @@ fn jumbo_frames_and_vlan_tags_cross_a_kernel_interface_whole() {
         let mut tagged = frame[..100].to_vec();
         tagged[12..18].copy_from_slice(&[0x81, 0x00, 0x60, 0x07, 0x88, 0xb5]);
         let mut burst = Burst::<32>::new();
-        // As a chain: what goes in front of a frame without headroom is a segment of its own.
+        // As a chain: a header for a frame without headroom is a separate segment.
         let mut packet = pool.alloc().unwrap();
         packet.append(9000).unwrap().copy_from_slice(&frame[15..]);
         let mut header = pool.alloc().unwrap();

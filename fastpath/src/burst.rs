@@ -1,4 +1,4 @@
-//! A burst: packets taken together, with what the stages know of each.
+//! Bursts: packets that are processed together, with their per-packet state.
 
 use crate::verdict::{Exit, Verdict};
 use packet::ethernet::Ethernet;
@@ -10,59 +10,61 @@ use tables::record::NONE;
 
 pub use tables::outer::Arrival;
 
-/// Packets that a burst has room for. How many a poll asks for is a setting, `fastpath.burst`.
+/// The capacity of a burst in packets. The number requested per poll is set by `fastpath.burst`.
 pub const BURST: usize = config::checked::MAX_BURST as usize;
 
-/// What stands in front of the inner packet, and what follows from it. One piece, so that what is
-/// known of familiar headers is copied at once ([`crate::familiar`]).
+/// The headers in front of the inner packet and what follows from them. One struct, so that the
+/// state of cached headers is copied at once ([`crate::familiar`]).
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Front {
-    /// How the packet reached us.
+    /// The direction from which the packet arrived.
     pub arrival: Arrival,
-    /// For tunnel arrivals, index into the lcore's tunnels.
+    /// For tunnel arrivals, the index into the lcore's tunnels.
     pub tunnel: u8,
-    /// Bytes of GENEVE options.
+    /// Length of the GENEVE options in bytes.
     pub options_len: u8,
-    /// [`Front::CROSSES`], [`Front::USUAL_OPTIONS`].
+    /// Bit mask of [`Front::CROSSES`] and [`Front::USUAL_OPTIONS`].
     pub marks: u8,
-    /// For gateways' tunnels that return what is for no service: the longest inner packet, bytes.
+    /// For tunnels of gateways to which unmatched packets are returned: the maximum length of such
+    /// an inner packet, in bytes.
     pub returned: u16,
-    /// Of the GENEVE options, offset and bytes.
+    /// Offset of the GENEVE options.
     pub options_at: u16,
-    /// The gateway endpoint that the scope stands for, 0 for plain.
+    /// The gateway endpoint that the scope stands for; 0 for plain packets.
     pub scope_key: u64,
-    /// Interned scope.
+    /// The interned scope.
     pub scope: u32,
-    /// VNI as received.
+    /// The VNI as received.
     pub vni: u32,
-    /// A digest of these headers as far as they stand ([`crate::leg::standing`]).
+    /// A digest of the parts of these headers that are constant for a leg
+    /// ([`crate::leg::standing`]).
     pub leg: u32,
-    /// Ethernet header.
+    /// The Ethernet header.
     pub eth: Ethernet,
-    /// Inner Ethernet header (VXLAN), or 0.
+    /// Offset of the inner Ethernet header (VXLAN), or 0.
     pub inner_eth: u16,
-    /// Where the inner packet begins, for tunnel arrivals.
+    /// For tunnel arrivals, the offset of the inner packet.
     pub inner_at: u16,
-    /// Its Ethernet type.
+    /// Ethernet type of the inner packet.
     pub inner_type: u16,
-    /// Outermost IP header.
+    /// The outermost IP header.
     pub outer: Ip,
 }
 
-// A cache line and a half: in [`Work`] half a line stands in front of it, and no copy of half a
-// line crosses two.
+// One and a half cache lines. In [`Work`] half a line precedes it, so that no copy of half a line
+// crosses a line boundary.
 const _: () = assert!(size_of::<Front>() == 96 && std::mem::offset_of!(Work, front) == 32);
 
 impl Front {
-    /// What comes by this tunnel and is returned crosses to its peer.
+    /// Packets that arrive through this tunnel and are returned leave through its peer tunnel.
     pub const CROSSES: u8 = 1;
-    /// A gateway's three GENEVE options, in their usual order, and no others.
+    /// The options are exactly a gateway's three GENEVE options in their usual order.
     pub const USUAL_OPTIONS: u8 = 2;
 }
 
 impl Default for Front {
-    /// Nothing known yet.
+    /// An empty state, in which nothing is known of the headers.
     fn default() -> Front {
         Front {
             arrival: Arrival::Plain,
@@ -84,60 +86,62 @@ impl Default for Front {
     }
 }
 
-/// What is known of one packet. Offsets count from the start of the frame as it lies now.
+/// The state of one packet. Offsets count from the current start of the frame.
 ///
-/// What every packet needs comes first, and of what is returned nothing else is written. What is
-/// pending shares a line with the hit: behind the quoted packet each packet read one line more.
-/// `service` and `backend` stand apart: they are copied from a path just written in other pieces,
-/// and a read of both at once would wait until those have left the processor.
+/// Fields that every packet needs come first, and a returned packet writes no others. `pending`
+/// shares a cache line with `hit`: after `quoted` it would cost each packet one more line.
+/// `service` and `backend` are separate: they are copied from a path that was just written in other
+/// pieces, and a read of both at once would stall until those stores complete.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug)]
 pub struct Work {
     /// The verdict so far.
     pub verdict: Verdict,
-    /// Where it goes.
+    /// The destination of the frame.
     pub exit: Exit,
-    /// Arm it came in by.
+    /// The arm through which the packet arrived.
     pub arm: u8,
-    /// Which end of `key` sent the packet (for an ICMP error: the end that answers the quote).
+    /// The end of `key` that sent the packet (for an ICMP error: the end that receives the quoted
+    /// packet).
     pub side: Side,
     /// Service index, or [`tables::record::NONE`].
     pub service: u32,
-    /// Number under which a trace follows it, or 0.
+    /// Number of the packet in a trace, or 0.
     pub traced: u32,
     /// Backend index, or [`tables::record::NONE`].
     pub backend: u32,
-    /// Hash of `key`.
+    /// Hash of `key`, or 0 if the packet has none.
     pub hash: u64,
-    /// What stands in front of the inner packet.
+    /// The headers in front of the inner packet.
     pub front: Front,
-    /// The IP packet that the verdict is about: the inner one, or the outermost for plain packets.
+    /// The IP packet that the verdict is about: the inner one, or the outermost one of a plain
+    /// packet.
     pub inner: Ip,
-    /// Flow key, valid unless the packet has none (`hash` is 0 then).
+    /// The flow key; valid unless `hash` is 0.
     pub key: FlowKey,
-    /// The flow, when it is known.
+    /// The flow, if the lookup found one.
     pub hit: Option<Hit>,
-    /// What it is still to change in the tables that other packets of its burst read: bits,
+    /// Pending changes to tables that other packets of the burst read: a bit mask of
     /// [`Work::BEGINS`] to [`Work::EVICTS`].
     pub pending: u8,
-    /// Its NAT port was taken from a flow that was evicted; valid with [`Work::BEGINS`].
+    /// The NAT port was taken from an evicted flow; valid with [`Work::BEGINS`].
     pub nat_evicts: bool,
-    /// NAT ports may have come back when its flow began: its own, or those of flows that ended for
-    /// it; valid once the flow began.
+    /// The flow's start may have released NAT ports: its own, or those of flows that it evicted;
+    /// valid after the flow began.
     pub frees_ports: bool,
-    /// The NAT port map that its port was claimed from; valid with [`Work::BEGINS`].
+    /// The NAT port map from which the port was claimed; valid with [`Work::BEGINS`].
     pub nat_map: u32,
-    /// Hash of the flow's key on the backend's side, or of `key` where there is no other; valid
-    /// with [`Work::BEGINS`].
+    /// Hash of the flow's key on the backend's side, or of `key` if they are equal; valid with
+    /// [`Work::BEGINS`].
     pub back_hash: u64,
-    /// What the flow's path says of the way to the backend; valid with `hit`.
+    /// The flow's forwarding information towards the backend; valid with `hit`.
     pub path: Forward,
     /// For an ICMP error, the packet that it quotes.
     pub quoted: Option<Ip>,
 }
 
 impl Default for Work {
-    /// Nothing known yet of any packet.
+    /// An empty state, for a slot that has not held a packet.
     fn default() -> Work {
         Work {
             verdict: Verdict::Undecided,
@@ -164,27 +168,28 @@ impl Default for Work {
 }
 
 impl Work {
-    /// [`Work::pending`]: a flow begins with it. Its backend and its NAT port are chosen, and it is
-    /// not in the table yet.
+    /// Bit of [`Work::pending`]: a flow begins with this packet. Its backend and NAT port are
+    /// chosen, but it is not in the table yet.
     pub const BEGINS: u8 = 1;
-    /// [`Work::pending`]: its flow takes over the gateway leg that it came with.
+    /// Bit of [`Work::pending`]: the flow adopts the gateway leg of this packet.
     pub const LEG: u8 = 2;
-    /// [`Work::pending`]: its flow ends, and the packet is as good as a new one.
+    /// Bit of [`Work::pending`]: the flow ends, and the packet is treated as the first of a new
+    /// one.
     pub const MOVES: u8 = 4;
-    /// [`Work::pending`]: its flow ends, and its sender gets a TCP reset.
+    /// Bit of [`Work::pending`]: the flow ends, and the packet's sender is sent a TCP reset.
     pub const RESETS: u8 = 8;
-    /// [`Work::pending`]: it is an ICMP error that may lower a path MTU.
+    /// Bit of [`Work::pending`]: the packet is an ICMP error that may lower a path MTU.
     pub const LEARNS: u8 = 16;
-    /// [`Work::pending`]: it may have ended what the flow's entries say of an established
-    /// connection. Nothing is to be done for it, but look-ups before it are outdated.
+    /// Bit of [`Work::pending`]: the packet may have changed the connection state in the flow's
+    /// entries. Nothing remains to be done for it, but earlier lookups are outdated.
     pub const RECHECK: u8 = 32;
-    /// [`Work::pending`]: no NAT port is free for its flow, and it may take the one of another
-    /// flow. Earlier packets of the burst may have begun or need that.
+    /// Bit of [`Work::pending`]: no NAT port is free for the flow, and it may take that of another
+    /// flow, which earlier packets of the burst may have begun or may need.
     pub const EVICTS: u8 = 64;
 
-    /// Forgets the packet that stood here before. What the stages always write before they read it
-    /// (headers, key, path; see [`Work::begin_flow`]) keeps its old bytes: clearing them would cost
-    /// more than parsing.
+    /// Resets the slot for a new packet. Fields that the stages always write before they read them
+    /// (headers, key, path; see [`Work::begin_flow`]) keep their old contents: clearing them would
+    /// cost more than parsing.
     #[inline(always)]
     pub fn begin(&mut self, arm: u8, arrival: Arrival) {
         self.front.arrival = arrival;
@@ -196,7 +201,7 @@ impl Work {
         self.arm = arm;
     }
 
-    /// Nothing is known yet of the flow that it may be of.
+    /// Resets the fields that describe the packet's flow.
     #[inline(always)]
     pub fn begin_flow(&mut self) {
         self.quoted = None;
@@ -211,26 +216,26 @@ impl Work {
         self.exit = Exit::None;
     }
 
-    /// True where the packet's flow is to end before the packet can be decided on.
+    /// Returns true if the packet's flow is to end before the packet can be decided on.
     #[inline(always)]
     pub fn ends_flow(&self) -> bool {
         self.pending & (Work::MOVES | Work::RESETS) != 0
     }
 
-    /// True while no stage has decided.
+    /// Returns true while no stage has decided.
     #[inline(always)]
     pub fn open(&self) -> bool {
         self.verdict == Verdict::Undecided
     }
 }
 
-/// Up to [`BURST`] packets and what is known of each.
+/// Up to [`BURST`] packets with their state.
 pub struct Burst<B> {
-    /// The buffers; the first `len` are present unless a stage's caller has taken them.
+    /// The buffers; the first `len` are present unless a caller has taken them.
     pub buffers: [Option<B>; BURST],
-    /// What is known of each.
+    /// The state of each packet.
     pub work: [Work; BURST],
-    /// How many there are.
+    /// The number of packets.
     pub len: usize,
 }
 
@@ -241,7 +246,10 @@ impl<B> Default for Burst<B> {
 }
 
 impl<B> Burst<B> {
-    /// Adds a packet; the burst must have room.
+    /// Adds a packet.
+    ///
+    /// # Panics
+    /// Panics if the burst is full.
     #[inline(always)]
     pub fn push(&mut self, buffer: B, arm: u8, arrival: Arrival) {
         self.buffers[self.len] = Some(buffer);
@@ -249,7 +257,7 @@ impl<B> Burst<B> {
         self.len += 1;
     }
 
-    /// Calls `f` for each packet that is still there.
+    /// Calls `f` for each packet whose buffer is still present.
     #[inline(always)]
     pub fn each<'a>(&'a mut self, mut f: impl FnMut(&'a mut B, &'a mut Work)) {
         for (buffer, work) in self.buffers[..self.len].iter_mut().zip(&mut self.work) {

@@ -1,8 +1,7 @@
-//! Stage 3, classify: which flow a packet would belong to, and what is not a flow's at all.
+//! Stage 3, classify: determines the flow of a packet, and identifies packets without one.
 //!
-//! Works out the flow key (from the quoted packet for ICMP errors, from the fragment table for
-//! later fragments), and asks the cache for the flow's bucket, so that it is there when `track`
-//! looks.
+//! Builds the flow key (from the quoted packet for ICMP errors; the fragment table supplies it for
+//! later fragments), and prefetches the flow's bucket for `track`.
 
 use crate::burst::{Arrival, Front, Work};
 use crate::lcore::Lcore;
@@ -17,7 +16,7 @@ use tables::addresses::Addresses;
 use tables::reason::DropReason;
 use tables::record::{TUNNEL_REPLY_TOO_BIG, Tunnel};
 
-/// Finds the flow key of an open packet.
+/// Builds the flow key of an undecided packet.
 #[inline(always)]
 pub fn classify(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) {
     if work.open() {
@@ -29,7 +28,8 @@ pub fn classify(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) {
     }
 }
 
-/// What the kernel sends is its own affair, except from a probe source, and a proxy's answers.
+/// Packets of the kernel are forwarded unchanged, except those from a probe source and a proxy's
+/// answers.
 #[cold]
 fn from_kernel(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) {
     work.verdict = Verdict::Forward;
@@ -64,7 +64,7 @@ fn from_wire(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) {
     if work.inner.kind == L4::IcmpError {
         return error(window, work, lcore);
     }
-    // Two copies of the same code: in the one, most words of the addresses are constants.
+    // Two copies of the same code: for IPv4, most words of the addresses are constants.
     let (ip, scope) = (&work.inner, work.front.scope);
     work.side = if ip.v6 {
         file(ip.fragment, key(scope, ip), work, lcore)
@@ -75,22 +75,23 @@ fn from_wire(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) {
     };
 }
 
-/// Tells by their addresses alone which packets of gateways are to no frontend and of no flow: what
-/// the tables would say of most that a gateway sends, known without asking them. (A flow was begun
-/// to one of its packets' two addresses.)
+/// A filter for gateways' packets that match no frontend and no flow, by their addresses alone. It
+/// gives the result of the table lookups for most packets of a gateway without performing them. (A
+/// flow was begun to one of the two addresses of each of its packets.)
 pub struct Strangers<'r> {
     frontends: Option<Addresses<'r>>,
     flows: Addresses<'r>,
 }
 
 impl<'r> Strangers<'r> {
-    /// By the tables of this turn.
+    /// Creates the filter from the tables of this iteration.
     #[inline(always)]
     pub fn of(lcore: &Lcore<'r>) -> Strangers<'r> {
         Strangers { frontends: lcore.set().acquaintances(), flows: *lcore.flow_addresses() }
     }
 
-    /// Whether `ip`, which came behind `front` by a tunnel, is between strangers and returned.
+    /// Returns true if `ip`, which arrived through a tunnel behind `front`, is unmatched and
+    /// returned.
     #[inline(always)]
     pub fn meet_in(&self, ip: &Ip, front: &Front) -> bool {
         let Some(frontends) = &self.frontends else { return false };
@@ -101,7 +102,7 @@ impl<'r> Strangers<'r> {
             && ip.kind != L4::IcmpError
     }
 
-    /// Has an open packet between strangers returned.
+    /// Sets the verdict of an undecided packet that is unmatched and returned.
     #[inline(always)]
     pub fn sift(&self, work: &mut Work) {
         let tunnelled = work.front.arrival == Arrival::Gateway;
@@ -112,12 +113,12 @@ impl<'r> Strangers<'r> {
     }
 }
 
-/// An ICMP error is of the flow that it quotes.
+/// Assigns an ICMP error to the flow of the packet that it quotes.
 #[cold]
 fn error(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) {
-    // Nobody can tell whose a damaged one is: it has no key, and so no flow.
+    // A damaged error cannot be assigned: it has no key, and so no flow.
     (work.key, work.hash) = (FlowKey::default(), 0);
-    // An error from a martian source is of no flow: its gateway decides what becomes of it.
+    // An error from a martian source belongs to no flow; its gateway decides how it is handled.
     if work.front.arrival != Arrival::Kernel && work.inner.src.is_martian() {
         return;
     }
@@ -134,7 +135,7 @@ fn key(scope: u32, ip: &Ip) -> (FlowKey, Side) {
     FlowKey::new(scope, ip.proto, ip.src, ip.sport, ip.dst, ip.dport)
 }
 
-/// Notes the key and asks the cache for its bucket; gives the sender's side.
+/// Stores the key and prefetches its bucket; returns the sender's side.
 #[inline(always)]
 fn file(
     fragment: Fragment,
@@ -143,7 +144,7 @@ fn file(
     lcore: &Lcore<'_>,
 ) -> Side {
     if fragment == Fragment::Later {
-        work.hash = 0; // `track` asks the fragment table.
+        work.hash = 0; // `track` consults the fragment table.
         return side;
     }
     work.key = key;
@@ -152,7 +153,7 @@ fn file(
     side
 }
 
-/// Decides on what exceeds the gateway's inner MTU. True when that was so.
+/// Decides on packets that exceed the gateway's inner MTU. Returns true if this one does.
 #[inline(always)]
 fn oversized(work: &mut Work, lcore: &Lcore<'_>) -> bool {
     let tunnel = &lcore.snapshot().tunnels[usize::from(work.front.tunnel)].record;

@@ -1,24 +1,24 @@
-//! The lcore's idea of time: whole seconds of the region's clock, read once in many turns.
+//! The lcore's clock: whole seconds of the region's clock, read once in many iterations.
 
 use std::time::Instant;
 use tables::region::Region;
 use tables::token_bucket::SECOND_NS;
 
-/// Turns of the poll loop between two looks at the clock; a turn takes microseconds at most.
+/// Iterations of the poll loop between two reads of the clock; an iteration takes microseconds.
 const TURNS: u32 = 64;
 
-/// What a turn of the clock brought.
+/// The result of a clock update.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Turn {
-    /// Nothing: the clock was not looked at.
+    /// The clock was not read.
     Quick,
-    /// A look at the clock.
+    /// The clock was read.
     Looked,
-    /// A look, and a new second.
+    /// The clock was read, and a new second began.
     Second,
 }
 
-/// Seconds of the region's clock, good to a few milliseconds.
+/// Seconds of the region's clock, accurate to a few milliseconds.
 #[derive(Debug)]
 pub struct Clock {
     started: Instant,
@@ -30,14 +30,14 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that agrees with the region's.
+    /// Creates a clock that agrees with the region's.
     pub fn new(region: &Region) -> Clock {
         let (started, base_s) = (Instant::now(), region.now_s());
         let base_ms = region.now_ms();
         Clock { started, base_s, turns: 0, base_ms, elapsed_us: 0, now_s: base_s }
     }
 
-    /// To be called once a turn.
+    /// Updates the clock. Called once per iteration.
     #[inline(always)]
     pub fn turn(&mut self) -> Turn {
         self.turns += 1;
@@ -48,12 +48,13 @@ impl Clock {
         self.at(self.started.elapsed().as_micros() as u64)
     }
 
-    /// Moves a clock on that is driven by its user: nothing else may have it look at real time.
+    /// Advances a simulated clock by `us` microseconds. Must not be mixed with [`Clock::turn`],
+    /// which reads the real time.
     pub fn advance_us(&mut self, us: u64) -> Turn {
         self.at(self.elapsed_us + us)
     }
 
-    /// So many microseconds have passed since the clock began.
+    /// Sets the time to `elapsed_us` microseconds after the clock's creation.
     #[inline(always)]
     fn at(&mut self, elapsed_us: u64) -> Turn {
         self.elapsed_us = elapsed_us;
@@ -63,29 +64,29 @@ impl Clock {
         if second { Turn::Second } else { Turn::Looked }
     }
 
-    /// Milliseconds of the region's clock.
+    /// Returns the time of the region's clock in milliseconds.
     pub fn now_ms(&self) -> u64 {
         self.base_ms + self.elapsed_us / 1000
     }
 
-    /// Microseconds since the clock began, as of the last look.
+    /// Returns the microseconds since the clock's creation, as of the last read.
     pub fn elapsed_us(&self) -> u64 {
         self.elapsed_us
     }
 
-    /// Sets the clock forward.
+    /// Advances the clock by `seconds`, for tests.
     pub fn advance_s(&mut self, seconds: u32) {
         self.base_s = self.base_s.wrapping_add(seconds);
         self.now_s = self.now_s.wrapping_add(seconds);
     }
 
-    /// The same in nanoseconds, as of the last look.
+    /// Returns the time of the region's clock in nanoseconds, as of the last read.
     #[inline(always)]
     pub fn now_ns(&self) -> u64 {
         u64::from(self.base_s) * SECOND_NS + self.elapsed_us * 1000
     }
 
-    /// Seconds of the region's clock.
+    /// Returns the time of the region's clock in seconds.
     pub fn now_s(&self) -> u32 {
         self.now_s
     }

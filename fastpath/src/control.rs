@@ -1,4 +1,4 @@
-//! Between two bursts: commands from slowpath are read, tables switched, events told.
+//! Communication with slowpath between two bursts: commands, table switches, events.
 
 use crate::snapshot::Snapshot;
 use crate::trace::Trace;
@@ -10,10 +10,10 @@ use tables::region::Region;
 use tables::ring::{Consumer, Producer, SharedSlots};
 use tables::set::TableSet;
 
-/// Next hops whose neighbour was asked for in the running second; more wait for the next one.
+/// The maximum number of neighbors requested per second; further requests wait for the next second.
 const WANTED: usize = 16;
 
-/// The lcore's end of the control rings, and what it reads by.
+/// An lcore's end of the control rings, and the tables that it currently uses.
 pub struct Control<'r> {
     region: &'r Region,
     status: &'r LcoreStatus,
@@ -21,7 +21,7 @@ pub struct Control<'r> {
     events: RefCell<Option<Producer<SharedSlots<'r>>>>,
     set: TableSet<'r>,
     snapshot: Snapshot,
-    /// The running trace.
+    /// The current trace.
     pub trace: RefCell<Trace>,
     wanted: RefCell<Vec<u32>>,
     lost_events: Cell<u64>,
@@ -29,7 +29,8 @@ pub struct Control<'r> {
 }
 
 impl<'r> Control<'r> {
-    /// Joins the region as lcore `index`: from now on no commit reuses what this lcore reads.
+    /// Joins the region as lcore `index`. From now on no commit reuses records that this lcore
+    /// reads.
     pub fn join(region: &'r Region, status: &'r LcoreStatus, index: u32, epoch: u32) -> Self {
         let generation = status.join(region, epoch, index);
         let set = region.tables(generation);
@@ -50,40 +51,42 @@ impl<'r> Control<'r> {
         }
     }
 
-    /// This lcore's status line.
+    /// Returns this lcore's status line in the region.
     #[inline(always)]
     pub fn status(&self) -> &'r LcoreStatus {
         self.status
     }
 
-    /// The table set of this turn.
+    /// Returns the table set of this iteration.
     #[inline(always)]
     pub fn set(&self) -> &TableSet<'r> {
         &self.set
     }
 
-    /// Tunnels and settings of this turn.
+    /// Returns the tunnels and settings of this iteration.
     #[inline(always)]
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }
 
-    /// One look at the command ring; a switch takes effect before the next burst.
+    /// Processes at most one command. A table switch takes effect before the next burst.
     #[inline(always)]
     pub fn turn(&mut self) {
         self.status.turn();
-        // One command a turn: what is left in the ring waits for the next, a microsecond away.
+        // One command per iteration: the rest of the ring waits for the next one, a microsecond
+        // later.
         let Some(message) = self.commands.as_mut().and_then(Consumer::pop) else { return };
         match Command::decode(&message) {
             Ok(Command::Switch { .. }) => self.switch(),
             Ok(Command::Trace(filter)) => self.trace.get_mut().start(filter),
-            // A drain changes nothing for the packets of today's modes, and what is no command was
-            // not written by a slowpath of this version.
+            // A drain changes nothing for packets in the current modes. An undecodable command was
+            // written by another version of slowpath.
             Ok(Command::Drain(_)) | Err(_) => {}
         }
     }
 
-    /// Takes over the committed generation, whichever a command named: the header is the truth.
+    /// Switches to the committed generation, which the region's header determines and not the
+    /// command.
     fn switch(&mut self) {
         let generation = self.region.generation();
         self.set = self.region.tables(generation);
@@ -94,8 +97,8 @@ impl<'r> Control<'r> {
         self.tell(Event::Switched { generation });
     }
 
-    /// A new second: neighbours may be asked for again, and a switch whose command was lost (a
-    /// killed slowpath, a full ring) is caught up with.
+    /// Runs once per second: allows neighbor requests again, and performs a switch whose command
+    /// was lost (slowpath was killed, the ring was full).
     pub fn second(&mut self) {
         self.wanted.get_mut().clear();
         if self.set.generation() != self.region.generation() {
@@ -103,7 +106,7 @@ impl<'r> Control<'r> {
         }
     }
 
-    /// Tells slowpath something; when the ring is full it is lost, and counted.
+    /// Sends an event to slowpath. If the ring is full, the event is lost and counted.
     pub fn tell(&self, event: Event) {
         let told = self.events.borrow_mut().as_mut().is_some_and(|e| e.push(&event.encode()));
         if !told {
@@ -111,7 +114,7 @@ impl<'r> Control<'r> {
         }
     }
 
-    /// Asks for the neighbour of a next hop, once a second.
+    /// Requests the neighbor of a next hop, at most once per second.
     pub fn want_neighbour(&self, next_hop: u32) {
         let mut wanted = self.wanted.borrow_mut();
         if wanted.len() < WANTED && !wanted.contains(&next_hop) {
@@ -120,25 +123,25 @@ impl<'r> Control<'r> {
         }
     }
 
-    /// True while a trace runs, or its last packets are still between stages.
+    /// Returns true while a trace runs or its last packets are in the pipeline.
     #[inline(always)]
     pub fn tracing(&self) -> bool {
         self.trace.borrow().is_on()
     }
 
-    /// Events that found the ring full since this was last asked.
+    /// Returns the number of events lost since the last call.
     pub fn take_lost_events(&self) -> u64 {
         self.lost_events.take()
     }
 
-    /// Table sets taken over since this was last asked.
+    /// Returns the number of table switches since the last call.
     pub fn take_switches(&self) -> u64 {
         self.switches.take()
     }
 }
 
-/// Adds the addresses of frontends to the filter of flows' addresses, before a flow to one of them
-/// can begin. So a packet from such an address is looked up even if its flow begins in the same
+/// Adds the addresses of frontends to the filter of flows' addresses, before a flow to them can
+/// begin. A packet from such an address is then looked up even if its flow begins in the same
 /// burst, after the filter was read.
 fn add_frontends(region: &Region, set: &TableSet<'_>) {
     if let Some(frontends) = set.acquaintances() {

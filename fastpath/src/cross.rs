@@ -1,6 +1,6 @@
-//! NAT between families (NAT46, NAT64): a flow whose backend is of the other one. What `nat` does
-//! to a packet's ends is done here with its headers as well (RFC 7915), which get longer or
-//! shorter.
+//! NAT between families (NAT46, NAT64), for flows whose backend is of the other family. In addition
+//! to the addresses and ports that `nat` rewrites, the headers are translated (RFC 7915), which
+//! changes their length.
 
 use crate::burst::Work;
 use crate::delivery::{Refused, ends_here, take_off, too_big, trim};
@@ -13,8 +13,8 @@ use packet::window::Window;
 use tables::flow::Ends;
 use tables::reason::DropReason;
 
-/// Whether a packet has at most `mtu` bytes once it is translated; else the MTU to report to its
-/// sender, in the sender's own family.
+/// Checks that a packet has at most `mtu` bytes after its translation. The error is the MTU to
+/// report to its sender, in the sender's family.
 pub fn passes(work: &Work, mtu: u16) -> Result<(), u16> {
     match translate::translated_len(&work.inner, work.quoted.as_ref()) <= u32::from(mtu) {
         true => Ok(()),
@@ -22,8 +22,8 @@ pub fn passes(work: &Work, mtu: u16) -> Result<(), u16> {
     }
 }
 
-/// Makes of a packet on its way to the backend one of the backend's family, of at most `mtu` bytes.
-/// It begins the frame then.
+/// Translates a packet to the backend's family, in which it may have at most `mtu` bytes.
+/// Afterwards the frame begins with the IP header.
 #[inline(never)]
 pub fn to_backend<B: Buffer>(
     buffer: &mut B,
@@ -38,8 +38,9 @@ pub fn to_backend<B: Buffer>(
     translate(buffer, work, lcore, &to, &quote)
 }
 
-/// Makes of what a backend answers a packet of the client's family. It begins the frame then. An
-/// error of a router's seems to come from the service: in this family the router has no address.
+/// Translates a backend's answer to the client's family. Afterwards the frame begins with the IP
+/// header. The source of a router's ICMP error becomes the service's address, since the router has
+/// no address in this family.
 #[inline(never)]
 pub fn from_backend<B: Buffer>(
     buffer: &mut B,
@@ -51,7 +52,7 @@ pub fn from_backend<B: Buffer>(
     translate(buffer, work, lcore, &to, &quote)
 }
 
-/// Translates a packet that has lost its hop.
+/// Translates a packet whose TTL was decremented in the frame but not in `work`.
 fn translate<B: Buffer>(
     buffer: &mut B,
     work: &mut Work,
@@ -61,7 +62,7 @@ fn translate<B: Buffer>(
 ) -> Result<(), Refused> {
     work.inner.ttl -= 1;
     let window = &mut buffer.window();
-    // As long as its headers are in sight: with new ones in front they may not be.
+    // Before the translation, since new headers in front may move TCP out of the first segment.
     nat::clamp(window, work, lcore);
     let front = front(window, work, to, quote)?;
     trim(buffer, work);
@@ -73,7 +74,7 @@ fn translate<B: Buffer>(
     Ok(())
 }
 
-/// Changes what stays of a packet; what is to stand in front of it.
+/// Changes the kept part of a packet, and returns the headers to write in front of it.
 fn front(
     window: &mut Window<'_>,
     work: &Work,
@@ -85,7 +86,7 @@ fn front(
     }
     match translate::packet(window, &work.inner, to) {
         Err(Untranslatable::Unsummed) => {
-            // Where all of it is at hand, it is given the checksum that its sender spared.
+            // If all of it is accessible, the missing checksum is computed.
             translate::complete(window, &work.inner).or(Err(Untranslatable::Unsummed))?;
             translate::packet(window, &work.inner, to)
         }

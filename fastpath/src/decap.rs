@@ -1,7 +1,7 @@
-//! Stage 2, decap: recognises the tunnel a packet came by, and finds the packet inside.
+//! Stage 2, decap: identifies the tunnel of a packet and parses the inner packet.
 //!
-//! Nothing is taken off yet: `return` sends the frame back as it lies, and only the last stage
-//! knows how many bytes the way out needs in front.
+//! No header is removed here: `return` sends the frame back unchanged, and the number of bytes that
+//! new outer headers need is determined in the last stage.
 
 use crate::burst::{Arrival, Front, Work};
 use crate::lcore::Lcore;
@@ -18,7 +18,7 @@ use tables::outer::bad_geneve;
 use tables::reason::DropReason;
 use tables::record::TunnelKind;
 
-/// Recognises the tunnel and parses the packet inside, or takes a plain packet as it is.
+/// Identifies the tunnel and parses the inner packet, or accepts a plain packet as it is.
 #[inline(always)]
 pub fn decap<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
     if !work.open() {
@@ -51,7 +51,7 @@ fn open_inner(window: &Window<'_>, work: &mut Work) -> Result<(), DropReason> {
     inner_to(window, *inner_at, *inner_type, outer.end, &mut work.inner)
 }
 
-/// Parses the packet inside, which begins at `at`; the outer one ends at `outer_end`.
+/// Parses the inner packet at `at`; the outer one ends at `outer_end`.
 #[inline(always)]
 pub fn inner(
     window: &Window<'_>,
@@ -59,14 +59,14 @@ pub fn inner(
     ethertype: u16,
     outer_end: u16,
 ) -> Result<Ip, DropReason> {
-    // What lies behind the outer packet is Ethernet padding, and nobody sent it.
+    // Bytes after the outer packet are Ethernet padding and not part of the inner packet.
     match Ip::parse(window, at, ethertype) {
         Ok(ip) if ip.end <= outer_end => Ok(ip),
         _ => Err(DropReason::InnerMalformed),
     }
 }
 
-/// As [`inner`], written where it shall stand; after an error it says nothing of use.
+/// Like [`inner`], but writes the result to `ip`; after an error its contents are unspecified.
 #[inline(always)]
 pub fn inner_to(
     window: &Window<'_>,
@@ -82,7 +82,7 @@ pub fn inner_to(
     Ok(())
 }
 
-/// Drops a packet that can't be opened.
+/// Drops a packet that cannot be opened.
 #[cold]
 pub fn refuse<B: Buffer>(buffer: &mut B, work: &mut Work, reason: DropReason) {
     work.inner = work.front.outer;
@@ -102,13 +102,13 @@ fn open_tunnel(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Resul
 fn ip_tunnel(work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
     let snapshot = lcore.snapshot();
     let to = work.front.outer.dst;
-    // A backend may answer to the source that its packet came from.
+    // A backend may answer to the source address that its packet came from.
     let drawn = snapshot.settings.is_ipip_source(&to);
     let ours = |t: &KnownTunnel| {
         t.kind == TunnelKind::Ipip && (t.record.local == to || drawn && t.is_backend())
     };
     let Some(at) = snapshot.tunnels.iter().position(ours) else { return Ok(()) };
-    // A fragment can't be opened: its inner headers may lie in another one.
+    // A fragment cannot be opened: its inner headers may lie in another one.
     if work.front.outer.fragment != Fragment::Whole {
         return Err(DropReason::OuterFragment);
     }
@@ -125,7 +125,8 @@ fn udp_tunnel(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result
     if outer.fragment != Fragment::Whole {
         return outer_fragment(snapshot, outer);
     }
-    // The first tunnel on this port says what kind of header follows. One without ports has 0.
+    // The first tunnel on this port determines the type of the header. A tunnel without ports has
+    // port 0.
     let first = snapshot.tunnels.iter().find(|t| t.record.port == outer.dport);
     let Some(first) = first.filter(|t| t.kind != TunnelKind::Ipip) else { return Ok(()) };
     let udp_len = window.be16(usize::from(outer.l4) + 4).map_err(|_| DropReason::TooShort)?;
@@ -162,7 +163,8 @@ fn gue_tunnel(
     Ok(())
 }
 
-/// The tunnel for this outer packet among those `of` picks: ours by address, open to its source.
+/// Returns the tunnel of this outer packet among those that `of` accepts: its local address must
+/// match, and it must admit the source.
 #[inline(always)]
 fn admitted(
     snapshot: &Snapshot,
@@ -264,8 +266,8 @@ fn vxlan_tunnel(
     Ok(())
 }
 
-/// The scope of a GENEVE packet: its endpoint's behind its gateway. What a backend sends back by
-/// our own tunnel names both, so that it meets the flow that it belongs to.
+/// Returns the scope of a GENEVE packet, which is its endpoint's behind its gateway. A backend's
+/// answer through Weir's own tunnel names both, so that it matches its flow.
 #[inline(always)]
 fn scope(
     lcore: &Lcore<'_>,
@@ -287,7 +289,8 @@ fn scope(
     lcore.scope(kind, gateway, endpoint).ok_or(DropReason::ScopeTableFull)
 }
 
-/// The packet came by the tunnel with index `at`, and what is inside begins at `inner`.
+/// Records that the packet arrived through the tunnel with index `at`, with the inner packet at
+/// `inner`.
 #[inline(always)]
 fn enter(work: &mut Work, snapshot: &Snapshot, at: usize, inner: u16, ethertype: u16) {
     let tunnel = snapshot.tunnels.get(at);

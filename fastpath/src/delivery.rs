@@ -1,5 +1,5 @@
-//! What the ways out of an appliance have in common: which next hop, does the packet fit, does it
-//! live long enough, and what is in front of it.
+//! Steps that the outgoing paths share: next hop lookup, MTU and TTL checks, and the Ethernet
+//! header.
 
 use crate::burst::{Arrival, Work};
 use crate::lcore::Lcore;
@@ -12,15 +12,15 @@ use packet::window::Short;
 use tables::reason::DropReason;
 use tables::record::{SERVICE_REPLY_TOO_BIG, TUNNEL_REPLY_TOO_BIG};
 
-/// Bytes of an Ethernet header without a VLAN tag.
+/// The length of an Ethernet header without a VLAN tag, in bytes.
 pub const ETHERNET: usize = 14;
 
-/// Why a verdict could not be carried out.
+/// The reason for which a verdict could not be carried out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
     /// The packet is dropped.
     Drop(DropReason),
-    /// The packet is dropped, and its sender is told.
+    /// The packet is dropped, and its sender is sent this reply.
     Answer(Reply),
 }
 
@@ -48,11 +48,11 @@ impl From<Untranslatable> for Refused {
     }
 }
 
-/// The way to a backend: in two words, for the reason that [`Macs`] gives.
+/// The path to a next hop, packed into two words for the reason given at [`Macs`].
 #[derive(Clone, Copy, Debug)]
 pub struct Way {
     first: u64,
-    /// The rest of the MACs, the MTU, the arm.
+    /// The rest of the MAC addresses, the MTU, the arm.
     second: u64,
 }
 
@@ -63,26 +63,26 @@ impl Way {
         Way { first: macs.first, second }
     }
 
-    /// The next hop's address, and ours.
+    /// Returns the MAC addresses of the next hop and of the sending port.
     #[inline(always)]
     pub fn macs(&self) -> Macs {
         Macs { first: self.first, rest: self.second as u32 }
     }
 
-    /// The largest IP packet that passes, bytes.
+    /// Returns the maximum size of an IP packet on this path, in bytes.
     #[inline(always)]
     pub fn mtu(&self) -> u16 {
         (self.second >> 32) as u16
     }
 
-    /// By which arm.
+    /// Returns the arm through which the next hop is reached.
     #[inline(always)]
     pub fn arm(&self) -> u8 {
         (self.second >> 48) as u8
     }
 }
 
-/// The way to the packet's backend.
+/// Returns the path to the packet's backend. Requests neighbor resolution if it is missing.
 #[inline(always)]
 pub fn next_hop(work: &Work, lcore: &Lcore<'_>) -> Result<Way, Refused> {
     let backend = lcore.set().backend(work.backend);
@@ -97,7 +97,7 @@ pub fn next_hop(work: &Work, lcore: &Lcore<'_>) -> Result<Way, Refused> {
     Ok(Way::new(Macs::new(next.mac, next.src_mac), mtu, next.arm))
 }
 
-/// Whether a packet has at most `mtu` bytes; else the MTU to report to its sender.
+/// Checks that a packet has at most `mtu` bytes. The error is the MTU to report to its sender.
 #[inline(always)]
 pub fn passes(work: &Work, mtu: u16) -> Result<(), u16> {
     match work.inner.end - work.inner.at <= mtu {
@@ -106,14 +106,14 @@ pub fn passes(work: &Work, mtu: u16) -> Result<(), u16> {
     }
 }
 
-/// Refuses a packet above `mtu` bytes on its way to a backend.
+/// Rejects a packet to a backend that exceeds `mtu` bytes.
 #[inline(always)]
 pub fn fits(work: &Work, lcore: &Lcore<'_>, mtu: u16) -> Result<(), Refused> {
     passes(work, mtu).map_err(|mtu| too_big(work, lcore, mtu))
 }
 
-/// How a packet is refused that is too big for the way to a backend: with an ICMP error that
-/// reports `mtu`, unless its service asks for a silent drop.
+/// Returns how a packet that exceeds the path MTU to a backend is rejected: with an ICMP error that
+/// reports `mtu`, unless its service requires a silent drop.
 #[cold]
 pub fn too_big(work: &Work, lcore: &Lcore<'_>, mtu: u16) -> Refused {
     let service = lcore.set().service(work.service);
@@ -123,13 +123,13 @@ pub fn too_big(work: &Work, lcore: &Lcore<'_>, mtu: u16) -> Refused {
     }
 }
 
-/// Whether the tunnel that the packet came by wants its sender told of oversized packets.
+/// Returns true if senders of oversized packets of the packet's tunnel are to be sent ICMP errors.
 pub fn tells_too_big(work: &Work, lcore: &Lcore<'_>) -> bool {
     let tunnel = lcore.snapshot().tunnels.get(usize::from(work.front.tunnel));
     tunnel.is_none_or(|t| t.is_backend() || t.record.flags & TUNNEL_REPLY_TOO_BIG != 0)
 }
 
-/// Refuses a packet whose TTL ends here.
+/// Rejects a packet whose TTL expires at this hop.
 #[inline(always)]
 pub fn ends_here(work: &Work) -> Result<(), Refused> {
     if work.inner.ttl > 1 {
@@ -138,7 +138,7 @@ pub fn ends_here(work: &Work) -> Result<(), Refused> {
     Err(Refused::Answer(Reply::TimeExceeded))
 }
 
-/// Turns the frame into the inner packet alone behind an Ethernet header.
+/// Reduces the frame to the inner packet with an Ethernet header in front.
 #[inline(always)]
 pub fn plain_frame<B: Buffer>(
     buffer: &mut B,
@@ -156,17 +156,18 @@ pub fn plain_frame<B: Buffer>(
     Ok(())
 }
 
-/// Cuts Ethernet padding behind the inner packet off, so that it does not travel in a tunnel.
+/// Removes Ethernet padding after the inner packet, so that it is not tunneled.
 #[inline(always)]
 pub fn trim<B: Buffer>(buffer: &mut B, work: &Work) {
     let end = usize::from(work.inner.end);
     if buffer.len() > end && !buffer.is_chained() {
-        // It can't fail: the frame is one segment and longer than `end`.
+        // Cannot fail: the frame is one segment and longer than `end`.
         let _ = buffer.truncate(end);
     }
 }
 
-/// What every packet undergoes that leaves a tunnel of ours and goes on: congestion, one hop less.
+/// Transfers the outer congestion mark to the inner packet, and decrements its TTL. Applies to
+/// every packet that is forwarded by tunnel or to its client.
 #[inline(always)]
 pub fn take_off<B: Buffer>(buffer: &mut B, work: &mut Work) -> Result<(), Refused> {
     let window = &mut buffer.window();

@@ -1,4 +1,4 @@
-//! The end of a turn: counts every packet of a burst once, and hands it to its exit.
+//! The end of an iteration: counts every packet of a burst once and passes it to its exit.
 
 use crate::burst::{Arrival, Burst, Work};
 use crate::lcore::Lcore;
@@ -7,20 +7,22 @@ use crate::verdict::{Exit, Reply, Verdict};
 use tables::counters::{ArmCounter, VerdictCounter};
 use tables::reason::DropReason;
 
-/// Where packets leave: the NIC's queues and the exception port, or a test's lists.
+/// The destinations of packets: NIC queues and the exception port, or lists in tests.
 pub trait Exits<B> {
-    /// Out of an arm's port. What the NIC does not take is counted by the implementation.
+    /// Sends a packet through an arm's port. The implementation counts packets that the NIC
+    /// rejects.
     fn port(&mut self, arm: u8, buffer: B);
 
-    /// To the kernel; false when there was no room, and the buffer is gone.
+    /// Passes a packet to the kernel. Returns false if the ring was full and the buffer was freed.
     fn kernel(&mut self, arm: u8, buffer: B) -> bool;
 }
 
-/// Counts and sends what the pipeline decided; the burst is empty afterwards.
+/// Counts and sends the packets of a burst according to their verdicts, and empties the burst.
 pub fn dispatch<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>, exits: &mut impl Exits<B>) {
     let (mut buffers, mut works) = (&mut burst.buffers[..burst.len], &burst.work[..burst.len]);
     while let Some(first) = works.first() {
-        // Most packets of a burst leave as the one before did: those are counted at once.
+        // Most packets of a burst have the same verdict and exit as the preceding one: these are
+        // counted together.
         let (verdict, exit) = (first.verdict, first.exit);
         let alike = |work: &&Work| work.verdict == verdict && work.exit == exit;
         let row = works.iter().take_while(alike).count();
@@ -39,9 +41,8 @@ pub fn dispatch<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>, exits: &mut 
     burst.len = 0;
 }
 
-/// Why a packet without an exit is dropped. One that no stage decided on, or whose verdict no stage
-/// carried out, shows a defect of Weir: it has a reason of its own, so that it is not lost
-/// silently.
+/// Returns the drop reason of a packet without an exit. A packet on which no stage decided, or
+/// whose verdict no stage carried out, indicates a bug in Weir and has its own reason.
 #[inline(always)]
 fn drop_reason(verdict: Verdict) -> DropReason {
     match verdict {
@@ -102,12 +103,12 @@ fn to_kernel<'w, B: Buffer>(
     }
 }
 
-/// Counts what came in, before any stage looks at it.
+/// Counts the arrival of a burst, before any stage examines it.
 #[inline(always)]
 pub fn count_arrivals<B: Buffer>(burst: &Burst<B>, lcore: &Lcore<'_>) {
     let packets = burst.buffers[..burst.len].iter().zip(&burst.work);
     let packets = packets.filter_map(|(buffer, work)| Some((buffer.as_ref()?, work)));
-    // By arm, and by whether the kernel sent it: as a rule all are of one kind, and summed up.
+    // By arm, and by whether the kernel sent the packet. Usually all are equal and summed up.
     let first = &burst.work[0];
     let (mut count, mut bytes, mut differs) = (0, 0, 0);
     for (buffer, work) in packets.clone() {
@@ -121,7 +122,7 @@ pub fn count_arrivals<B: Buffer>(burst: &Burst<B>, lcore: &Lcore<'_>) {
     packets.for_each(|(buffer, work)| count_arrived(work, 1, buffer.len() as u64, lcore));
 }
 
-/// Counts packets that came in as the one of `work` did.
+/// Counts packets that arrived like that of `work`.
 fn count_arrived(work: &Work, packets: u64, bytes: u64, lcore: &Lcore<'_>) {
     let (of_packets, of_bytes) = match work.front.arrival {
         Arrival::Kernel => (ArmCounter::FromKernelPackets, ArmCounter::FromKernelBytes),
@@ -131,7 +132,7 @@ fn count_arrived(work: &Work, packets: u64, bytes: u64, lcore: &Lcore<'_>) {
     lcore.page().arm(work.arm, of_bytes, bytes);
 }
 
-/// An ICMP error was sent: the packet that it is about counts as dropped, the error as made here.
+/// Counts a sent ICMP error: the packet that it is about as dropped, the error as originated.
 fn count_error(work: &Work, lcore: &Lcore<'_>, what: Reply, bytes: u64) {
     let reason = match what {
         Reply::Echo | Reply::Reset => return,

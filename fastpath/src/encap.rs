@@ -1,7 +1,7 @@
-//! Stage 6, rewrite and encap: carries the verdict out on the packet's bytes and names its exit.
+//! Stage 6, rewrite and encap: applies the verdict to the packet's bytes and sets its exit.
 //!
-//! The match in [`carry_out`] is the list of ways out; each is one hop away, and all but the two
-//! that most packets take are out of line, so that those keep their registers.
+//! The match in [`carry_out`] lists all actions. All except the two most frequent ones are separate
+//! functions, so that those keep their registers.
 
 use crate::burst::{Front, Work};
 use crate::delivery::Refused;
@@ -14,7 +14,7 @@ use packet::window::{Short, Window};
 use tables::reason::DropReason;
 use tables::record::Tunnel;
 
-/// Carries out the verdict.
+/// Performs the action of the verdict.
 #[inline(always)]
 pub fn encap<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
     match carry_out(buffer, work, lcore) {
@@ -51,7 +51,7 @@ fn carry_out<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) -> R
     }
 }
 
-/// `return`: the frame goes back as it is, but for its outer addresses. Gives its way out.
+/// Sends a frame back to its gateway, unchanged except for its outer addresses; returns its exit.
 #[inline(always)]
 fn send_back(
     window: &mut Window<'_>,
@@ -69,7 +69,7 @@ fn send_back(
     Ok(Exit::Port(arm))
 }
 
-/// The tunnel that a packet crosses to.
+/// Returns the tunnel through which a crossing packet leaves.
 #[inline(never)]
 fn peer<'a>(front: &Front, lcore: &'a Lcore<'_>) -> Option<&'a Tunnel> {
     let snapshot = lcore.snapshot();
@@ -77,8 +77,8 @@ fn peer<'a>(front: &Front, lcore: &'a Lcore<'_>) -> Option<&'a Tunnel> {
     snapshot.tunnel(tunnel.record.peer).map(|peer| &peer.record)
 }
 
-/// Decides on `return` and carries it out, by what is known of headers like these in front: all
-/// that it reads of them is the same in each.
+/// Sets the verdict `return` and performs it, using the cached state of equal outer headers: all
+/// fields that it reads are the same for each of them.
 #[inline(always)]
 pub fn turn_around(window: &mut Window<'_>, work: &mut Work, front: &Front, lcore: &Lcore<'_>) {
     match send_back(window, front, work.arm, lcore) {

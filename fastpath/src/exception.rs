@@ -1,41 +1,41 @@
 //! The exception path: frames between the lcores and the kernel's TAP devices.
 //!
-//! The control thread owns the TAPs and makes all system calls; lcores only push and pop on rings
-//! of this process. Punted frames come from every lcore; what the kernel sends goes to the first
-//! lcore, which owns queue 0 of both arms.
+//! The control thread owns the TAPs and makes all system calls; lcores only push to and pop from
+//! rings in this process. Punted frames come from every lcore. Frames from the kernel go to the
+//! first lcore, which owns queue 0 of both arms.
 
 use crate::tap::Tap;
 use dpdk_bindings::{Mbuf, Mempool};
 use rtrb::{Consumer, Producer, RingBuffer};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Frames that may wait in one direction between one lcore and the control thread.
+/// The capacity in frames of a ring between one lcore and the control thread, per direction.
 pub const DEPTH: usize = 1024;
 
-/// Longest frame the kernel may send: a 9,600-byte packet, Ethernet and a VLAN tag.
+/// The maximum frame length from the kernel: a 9,600-byte packet, Ethernet and a VLAN tag.
 const FRAME: usize = 9600 + 18;
 
-/// Frames moved per arm and turn, so that one busy TAP does not starve the other.
+/// Frames moved per ring or TAP and iteration, so that a busy one does not starve the others.
 const BATCH: usize = 64;
 
-/// An lcore's ends: frames for the kernel of each arm.
+/// An lcore's ends of the rings.
 pub struct LcoreEnd {
-    /// Punted frames, with the arm whose TAP they go to.
+    /// Punted frames, with the arm of their TAP.
     pub to_kernel: Producer<(u8, Mbuf)>,
-    /// The kernel's frames, with their arm; only the first lcore has one.
+    /// Frames from the kernel, with their arm; only the first lcore has this ring.
     pub from_kernel: Option<Consumer<(u8, Mbuf)>>,
 }
 
-/// What the exception path lost on its own side of the rings.
+/// Frames lost between the rings and the kernel.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct Lost {
-    /// Frames that the kernel refused (its queue was full), by arm.
+    /// Frames that the kernel rejected (its queue was full), by arm.
     pub to_kernel: [u64; 2],
-    /// Frames of the kernel for which no buffer or no place in the ring was left.
+    /// Frames from the kernel for which no buffer or ring slot was free.
     pub from_kernel: u64,
 }
 
-/// The control thread's side.
+/// The control thread's end of the exception path.
 pub struct Exception {
     taps: Vec<Tap>,
     pool: Mempool,
@@ -46,7 +46,8 @@ pub struct Exception {
 }
 
 impl Exception {
-    /// The path for `lcores` lcores over one TAP per arm; returns the lcores' ends too.
+    /// Creates the exception path of `lcores` lcores, with one TAP per arm; also returns the
+    /// lcores' ends.
     pub fn new(taps: Vec<Tap>, pool: Mempool, lcores: usize) -> (Exception, Vec<LcoreEnd>) {
         let (sent, received) = RingBuffer::new(DEPTH);
         let mut received = Some(received);
@@ -61,23 +62,23 @@ impl Exception {
         (Exception { taps, pool, punted, sent, frame, lost: Lost::default() }, ends)
     }
 
-    /// What was lost so far.
+    /// Returns the number of frames lost so far.
     pub fn lost(&self) -> Lost {
         self.lost
     }
 
-    /// Moves what there is; waits up to `patience` for the kernel when there is nothing.
+    /// Moves pending frames; if there are none, waits up to `patience` for the kernel.
     pub fn turn(&mut self, patience: Timespec) {
         let moved = self.hand_over() + self.take_in();
         if moved == 0 {
             let mut fds: Vec<PollFd<'_>> =
                 self.taps.iter().map(|tap| PollFd::new(tap, PollFlags::IN)).collect();
-            // An interrupted wait is a short one: the caller comes again.
+            // An interrupted wait is merely shorter: the caller repeats the call.
             let _ = poll(&mut fds, Some(&patience));
         }
     }
 
-    /// Punted frames, to the kernel.
+    /// Passes punted frames to the kernel.
     fn hand_over(&mut self) -> usize {
         let mut moved = 0;
         for punted in &mut self.punted {
@@ -93,7 +94,7 @@ impl Exception {
         moved
     }
 
-    /// The kernel's frames, to the first lcore.
+    /// Passes frames from the kernel to the first lcore.
     fn take_in(&mut self) -> usize {
         let mut moved = 0;
         for (arm, tap) in self.taps.iter().enumerate() {
@@ -109,7 +110,7 @@ impl Exception {
     }
 }
 
-/// A buffer with a copy of `frame`, if the pool has one and its room suffices.
+/// Returns a buffer with a copy of `frame`, if the pool has a free one of sufficient size.
 fn buffer(pool: &Mempool, frame: &[u8]) -> Option<Mbuf> {
     let mut mbuf = pool.alloc()?;
     mbuf.append(frame.len())?.copy_from_slice(frame);

@@ -1,10 +1,10 @@
-//! Outer headers met before: what parse and decap said of them is said again without parsing.
+//! A cache of outer headers, which replaces parse and decap for headers that were parsed before.
 //!
-//! A gateway sends most packets behind the same outer headers but for a few bytes: lengths,
-//! identification, checksums, source port, DSCP, flow cookie. So an lcore remembers some headers
-//! that the stages took apart and accepted, with those bytes masked out, and what was found in
-//! them. A packet whose headers are the same under the mask is told the same; the masked bytes are
-//! read from it anew. Anything else, and all that is wrong, goes the long way.
+//! Most packets of a gateway have the same outer headers, except for a few bytes: lengths,
+//! identification, checksums, source port, DSCP, flow cookie. Each lcore caches some headers that
+//! the stages parsed and accepted, with a mask that excludes those bytes, together with the parse
+//! results. A packet whose headers are equal under the mask has the same results; the masked bytes
+//! are read from it. All other packets, including all invalid ones, are parsed.
 //!
 //! ```text
 //!  Ethernet | IPv4 . tos . len . id . ttl . sum . addresses | UDP . sport . len . sum | GENEVE
@@ -20,46 +20,47 @@ use packet::ip::{Ip, UDP};
 use packet::template::LEN;
 use packet::window::{Short, Window};
 
-/// Headers that are remembered, in sets of those that share a place; a gateway has a node or two in
-/// each zone, and many endpoints.
+/// The number of sets and the associativity of the cache. A gateway has one or two nodes in each
+/// zone and many endpoints.
 const SETS: usize = 64;
 const WAYS: usize = 4;
-/// Bytes that are compared: AWS's headers have 82, Azure's 64. A shorter frame goes the long way.
+/// The number of bytes compared: AWS's headers have 82, Azure's 64. Shorter frames are parsed.
 const BYTES: usize = 96;
 
 type Words = [u64; BYTES / 8];
 
-/// Where things are in one build of headers.
+/// Offsets and types of one header layout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Build {
-    /// The outer IP header and its family, the UDP header.
+    /// Outer IP header (offset, family) and offset of the UDP header.
     at: u16,
     v6: bool,
     l4: u16,
-    /// The inner packet.
+    /// Offset of the inner packet.
     pub inner_at: u16,
-    /// Its Ethernet type.
+    /// Ethernet type of the inner packet.
     pub inner_type: u16,
 }
 
 impl Build {
-    /// What gateways send by far most often: IPv4 in GENEVE with three options over IPv4, untagged.
+    /// The most frequent layout: IPv4 in GENEVE with three options over IPv4, untagged.
     pub const USUAL: Build =
         Build { at: 14, v6: false, l4: 34, inner_at: LEN as u16, inner_type: IPV4 };
 }
 
-/// One header and what was found in it.
+/// A cached header with its parse results.
 #[derive(Clone, Copy)]
 pub struct Seen {
     words: Words,
     mask: Words,
-    /// What was found; what a packet has of its own is [`Seen::own`]'s to say.
+    /// The parse results; fields that differ between packets are read by [`Seen::own`].
     pub front: Front,
-    /// The tables by which it was admitted.
+    /// The generation of the tables that admitted it.
     generation: u32,
-    /// The arm by which it came: each has a MAC address of its own, and takes no other's frames.
+    /// The arm through which it arrived: each has its own MAC address and accepts no other's
+    /// frames.
     arm: u8,
-    /// It is of the usual build.
+    /// Whether it has the layout [`Build::USUAL`].
     usual: bool,
 }
 
@@ -73,19 +74,19 @@ impl Seen {
         differs != 0 || self.generation != generation || self.arm != arm
     }
 
-    /// Whether it is built as most are ([`Build::USUAL`]).
+    /// Returns true if the header has the most frequent layout ([`Build::USUAL`]).
     #[inline(always)]
     pub fn is_usual(&self) -> bool {
         self.usual
     }
 
-    /// How it is built.
+    /// Returns the layout of the header.
     #[inline(always)]
     pub fn build(&self) -> Build {
         build(&self.front)
     }
 
-    /// Reads what the mask left out, of headers of this build. An error means: look closer.
+    /// Reads the masked bytes of headers with this layout. On an error the packet must be parsed.
     #[inline(always)]
     pub fn own(&self, window: &Window<'_>, build: &Build) -> Result<Own, Short> {
         let (l3, udp) = (usize::from(build.at), usize::from(build.l4));
@@ -97,7 +98,7 @@ impl Seen {
         };
         let end = u32::from(build.at) + len;
         let udp_len = u32::from(window.be16(udp + 4)?);
-        // A UDP header is 8 bytes long, and its length counts them.
+        // A UDP header is 8 bytes long, which its length includes.
         let odd = udp_len < 8 || u32::from(build.l4) + udp_len != end;
         if odd || end as usize > window.frame_len() {
             return Err(Short);
@@ -109,10 +110,10 @@ impl Seen {
     }
 }
 
-/// The headers that one lcore remembers.
+/// The outer header cache of one lcore.
 pub struct Familiar {
     sets: Box<[[Seen; WAYS]; SETS]>,
-    /// Which header of a full set goes next.
+    /// Counter that selects the entry to replace in a full set.
     turn: usize,
 }
 
@@ -125,8 +126,8 @@ impl Default for Familiar {
     }
 }
 
-/// In which set a header is kept, by what tells gateway nodes and endpoints apart: the IPv4 source,
-/// the low half of the endpoint's id. For other headers these are whatever they are.
+/// Returns the set index of a header, from the fields that distinguish gateway nodes and endpoints
+/// in the most frequent layout: the IPv4 source and the low half of the endpoint ID.
 #[inline(always)]
 fn place(words: &Words) -> usize {
     let node = (words[3] >> 16) as u32;
@@ -135,17 +136,16 @@ fn place(words: &Words) -> usize {
 }
 
 impl Familiar {
-    /// One of the headers, to begin with.
+    /// Returns an arbitrary entry, as the initial `last` of [`Familiar::recognise`].
     #[inline(always)]
     pub fn first(&self) -> &Seen {
         &self.sets[0][0]
     }
 
-    /// What was found in headers that are the same under the mask, by the tables of `generation`.
-    /// With what the packet has of its own ([`Seen::own`]) it is all that [`crate::parse`] and
-    /// [`crate::decap`] would find out in front of the inner packet. `last` is what was found for
-    /// the packet before: mostly this one is like it, and the processor need not wait for the place
-    /// to be worked out.
+    /// Returns the entry whose headers equal the packet's under the mask, for the tables of
+    /// `generation`. Together with [`Seen::own`] it replaces the results of [`crate::parse`] and
+    /// [`crate::decap`] in front of the inner packet. `last` is the entry of the preceding packet:
+    /// it usually matches, which avoids waiting for the set index.
     #[inline(always)]
     pub fn recognise<'a>(
         &'a self,
@@ -161,7 +161,7 @@ impl Familiar {
         self.look_up(window, arm, generation)
     }
 
-    /// Out of line and from the start again, so that the likely way keeps its registers.
+    /// Not inlined, and loads the words again, so that the likely path keeps its registers.
     #[inline(never)]
     fn look_up(&self, window: &Window<'_>, arm: u8, generation: u32) -> Option<&Seen> {
         let words = window.load::<Words>(0).ok()?;
@@ -169,14 +169,13 @@ impl Familiar {
         set.iter().find(|seen| !seen.differs(&words, generation, arm))
     }
 
-    /// Forgets all: what was found in a header is asked for again now and then, so that a scope is
-    /// not used on after it was given to another endpoint.
+    /// Invalidates all entries. Called regularly, so that a scope is not used after its
+    /// reassignment to another endpoint.
     pub fn forget(&mut self) {
         self.sets.iter_mut().flatten().for_each(|seen| seen.generation = u32::MAX);
     }
 
-    /// Remembers the outer headers of a packet that the stages took apart, if it came by a tunnel
-    /// that admitted it.
+    /// Adds the outer headers of a parsed packet, if it arrived through a tunnel that admitted it.
     #[cold]
     pub fn learn(&mut self, window: &Window<'_>, work: &Work, snapshot: &Snapshot) {
         if !matches!(work.front.arrival, Arrival::Gateway | Arrival::Backend) {
@@ -195,21 +194,21 @@ impl Familiar {
     }
 }
 
-/// What the mask leaves out of familiar headers and is read anew.
+/// The masked fields of cached headers, which are read from each packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Own {
     /// DSCP and ECN.
     tos: u8,
-    /// Offset behind the outer packet's last byte.
+    /// Offset of the byte after the outer packet's last one.
     pub end: u16,
-    /// Identification.
+    /// IPv4 identification.
     id: u16,
     /// UDP source port, host order.
     sport: u16,
 }
 
 impl Own {
-    /// Writes what is known of headers like `front`, with these of their own.
+    /// Copies the cached parse results `front` to `to`, with the fields of this packet.
     #[inline(always)]
     pub fn write(&self, front: &Front, to: &mut Front) {
         *to = *front;
@@ -226,9 +225,10 @@ fn build(front: &Front) -> Build {
     Build { at, v6, l4, inner_at: front.inner_at, inner_type: front.inner_type }
 }
 
-/// Which bytes tell these headers from others: all in front of the inner packet but those that
-/// [`Seen::own`] reads, and those that decide nothing (the sender's MAC, a cookie, inner MACs).
-/// None for headers of unusual build, and where only the inner packet says of which family it is.
+/// Returns the mask of the bytes that identify these headers: all bytes before the inner packet,
+/// except those that [`Seen::own`] reads and those without influence (source MAC address, cookie,
+/// inner MAC addresses). Returns `None` for unusual layouts, including those where only the inner
+/// packet determines its family.
 fn mask(window: &Window<'_>, work: &Work, snapshot: &Snapshot) -> Option<Words> {
     let (at, l4) = (usize::from(work.front.outer.at), usize::from(work.front.outer.l4));
     let front = usize::from(work.front.inner_at);

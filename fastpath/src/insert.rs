@@ -1,4 +1,4 @@
-//! A new flow is inserted, and what had to make room for it counted.
+//! Insertion of new flows, and eviction of others if the table is full.
 
 use crate::burst::Work;
 use crate::lcore::Lcore;
@@ -12,7 +12,7 @@ use tables::flow::{Ended, Hit, InsertError, NewFlow, PATH_ONE_WAY};
 use tables::fragment::FragmentTarget;
 use tables::record::{NONE, Service};
 
-/// Another lcore began this very flow a moment ago: its entry is the one that counts.
+/// Uses the entry of the same flow that another lcore has just inserted.
 pub fn adopt(work: &mut Work, lcore: &Lcore<'_>) -> Option<()> {
     let hit = lcore.flows().find(work.hash, &work.key)?;
     work.path = lcore.flows().forward(&hit).ok()?;
@@ -27,7 +27,7 @@ fn settle(work: &mut Work, hit: Hit) {
     work.hit = Some(hit);
 }
 
-/// Counts a flow that ended to make room, if one did.
+/// Counts a flow that was evicted. Returns true if there was one.
 pub fn evicted(lcore: &Lcore<'_>, ended: Option<Ended>) -> bool {
     if let Some(Ended { forward, .. }) = &ended {
         lcore.page().flow_ended(forward.service, forward.backend);
@@ -36,7 +36,7 @@ pub fn evicted(lcore: &Lcore<'_>, ended: Option<Ended>) -> bool {
     ended.is_some()
 }
 
-/// Inserts the flow of `work`, with its fragments if it begins with one.
+/// Inserts the flow of `work`, and records it for later fragments if it begins with a first one.
 pub fn insert(
     window: &Window<'_>,
     work: &mut Work,

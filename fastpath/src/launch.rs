@@ -1,8 +1,8 @@
-//! Launch: from the checked configuration to polling lcores, and back down again.
+//! Launch: starts the lcores from the checked configuration, and shuts everything down again.
 //!
-//! The order matters. The region comes first, because it must be refused before anything is
-//! touched; then DPDK, because only it knows the ports' MACs; then the TAPs, which carry them; last
-//! the lcores.
+//! The order matters. The region comes first, since a failure must occur before anything is
+//! changed. DPDK follows, which determines the ports' MAC addresses; then the TAPs, which use these
+//! addresses; and finally the lcores.
 
 mod devices;
 
@@ -27,78 +27,78 @@ use tables::counters::ArmCounter;
 use tables::flow::Flows;
 use tables::region::{Region, RegionError, Role};
 
-/// Buffers that an lcore keeps for itself in the pool's cache.
+/// The number of buffers in each lcore's cache of the pool.
 const CACHE: u32 = 256;
 
-/// Memory of any NUMA node.
+/// DPDK's socket number for memory of any NUMA node.
 const ANY_SOCKET: i32 = -1;
 
-/// How long the control thread waits for the kernel when nothing moves.
+/// The time that the control thread waits for the kernel when idle: 500 µs.
 const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000 };
 
-/// How often links are looked at.
+/// The interval between link state checks.
 const LINKS: Duration = Duration::from_millis(100);
 
-/// Why the fastpath did not start, or stopped.
+/// The reason for which the fast path did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// Not root.
+    /// The process does not run as root.
     #[error(
         "root is needed (the fastpath maps hugepages, opens the NIC and makes TAP devices): \
          type `sudo fastpath ...`"
     )]
     NotRoot,
-    /// Memory is short.
+    /// Too little hugepage memory is available.
     #[error("{0}")]
     Hugepages(String),
-    /// Another plane is configured.
+    /// The configuration selects another plane.
     #[error("plane = \"xdp\": start ebpf-fallback instead, or set plane = \"dpdk\"")]
     OtherPlane,
-    /// The region can't be had.
+    /// The region cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The region is in use.
+    /// Another process uses the region.
     #[error(transparent)]
     Region(#[from] RegionError),
     /// DPDK did not start.
     #[error("{source} (configured are {devices})")]
     Eal {
-        /// The devices that it was given, with their keys.
+        /// The configured devices with their keys.
         devices: String,
-        /// What it said.
+        /// The error from DPDK.
         source: EalError,
     },
-    /// What an arm's device stands on isn't there.
+    /// The hardware or interface of an arm's device does not exist.
     #[error("{0}")]
     NoDevice(String),
-    /// The buffer pool was not made.
+    /// The buffer pool could not be created.
     #[error(transparent)]
     Pool(#[from] MempoolError),
-    /// A port.
+    /// A port could not be opened, configured, started or closed.
     #[error("{arm}.device = \"{device}\": {source}")]
     Port {
-        /// Which arm.
+        /// Name of the arm.
         arm: &'static str,
-        /// What was configured.
+        /// The configured device.
         device: String,
-        /// What is wrong.
+        /// The error from DPDK.
         source: PortError,
     },
-    /// A TAP.
+    /// A TAP device could not be set up.
     #[error(transparent)]
     Tap(#[from] TapError),
-    /// An lcore.
+    /// An lcore could not be launched.
     #[error(transparent)]
     Lcore(#[from] LcoreError),
-    /// Signals.
+    /// Signal handlers could not be installed.
     #[error("signals can't be caught: {0}")]
     Signals(std::io::Error),
-    /// An lcore ended by a defect of ours.
+    /// An lcore ended without a signal, which is a bug in Weir.
     #[error("lcore {0} ended by itself; this is a defect of Weir, please report what it printed")]
     LcoreEnded(u32),
 }
 
-/// Runs the fastpath until SIGTERM or SIGINT.
+/// Runs the fast path until SIGTERM or SIGINT.
 pub fn run(config: &Config) -> Result<(), LaunchError> {
     let begun = Instant::now();
     may_start(config)?;
@@ -167,7 +167,8 @@ fn may_start(config: &Config) -> Result<(), LaunchError> {
     Ok(())
 }
 
-/// Says how long no lcore polled, when an earlier fastpath of this boot left its time.
+/// Returns how long no lcore polled, for the log, if an earlier fast path since boot recorded its
+/// time.
 fn gap(last_ms: u64, region: &Region) -> String {
     match last_ms {
         0 => String::new(),
@@ -175,16 +176,16 @@ fn gap(last_ms: u64, region: &Region) -> String {
     }
 }
 
-/// What is known of this machine's memory before the start.
+/// The memory of this machine before the start.
 struct Memory {
     machine: Option<hugepages::Machine>,
-    /// The NUMA node of the NICs, on a machine with several.
+    /// The NUMA node of the NICs, on a machine with several nodes.
     home: Option<u32>,
 }
 
 impl Memory {
-    /// Refuses to start without the pages that are needed, and warns of what lies on another node
-    /// than the NICs.
+    /// Checks that the required pages are available, and warns of memory on another node than the
+    /// NICs.
     fn check(config: &Config) -> Result<Memory, LaunchError> {
         let Ok(machine) = hugepages::Machine::read(Path::new("/")) else {
             return Ok(Memory { machine: None, home: None });
@@ -201,10 +202,10 @@ impl Memory {
         Ok(Memory { machine: Some(machine), home })
     }
 
-    /// Warns where the region's pages lie on another node; they were mapped by then.
+    /// Warns if the region's pages are on another node. They are mapped by now.
     fn check_region(&self, config: &Config) {
         let Some(machine) = &self.machine else { return };
-        // A kernel without NUMA has no such file, and no nodes to tell apart.
+        // A kernel without NUMA support has no such file and a single node.
         let maps = std::fs::read_to_string("/proc/self/numa_maps").unwrap_or_default();
         let plan = hugepages::plan(config);
         if let Some(warning) = hugepages::numa::region_warning(&plan, machine, &maps) {
@@ -213,8 +214,8 @@ impl Memory {
     }
 }
 
-/// The pool of packet buffers, on the NUMA node of the first NIC that has one. Where that node has
-/// no memory left the buffers may lie anywhere: packets then cost more, but are forwarded.
+/// Creates the pool of packet buffers on the NUMA node of the first NIC that has one. If that node
+/// has too little memory, any node is used: packets then cost more, but are forwarded.
 fn create_pool(eal: &Eal, config: &Config, arms: &[OpenArm]) -> Result<Mempool, MempoolError> {
     let fastpath = &config.fastpath;
     let on = |socket| {
@@ -234,8 +235,8 @@ fn create_pool(eal: &Eal, config: &Config, arms: &[OpenArm]) -> Result<Mempool, 
     })
 }
 
-/// Opens the region, or makes it. One that we can't read is reported and replaced: the appliance
-/// starts empty rather than not at all.
+/// Opens or creates the region. A region in an unreadable format is reported and replaced, so that
+/// the appliance starts with an empty one instead of failing.
 fn open_region(config: &Config) -> Result<Region, LaunchError> {
     let opened = hugepages::open_region(config, Unreadable::Replace)?;
     for note in &opened.notes {
@@ -269,7 +270,7 @@ fn open_arms(eal: &Eal, config: &Config) -> Result<Vec<OpenArm>, LaunchError> {
     Ok(arms)
 }
 
-/// Sets the ports up with their queues, which DPDK puts on the NUMA node of each port.
+/// Configures the ports and their queues, which DPDK allocates on the NUMA node of each port.
 fn configure_arms(
     arms: &mut [OpenArm],
     config: &Config,
@@ -298,13 +299,14 @@ fn configure_port(
         rss: arm.queues > 1,
         pool,
     })?;
-    // ND needs multicast; drivers that take all frames anyway may refuse.
+    // Neighbor discovery needs multicast. Drivers that receive all frames anyway may reject the
+    // call.
     let _ = port.set_all_multicast(true);
     Ok(())
 }
 
-/// Starts the ports and deals their queues out: a transmit queue of each arm to each lcore, receive
-/// queues to the first ones.
+/// Starts the ports and assigns their queues: each lcore gets a transmit queue of each arm, and the
+/// first lcores get the receive queues.
 fn start_ports(
     arms: &mut [OpenArm],
     kernel: Vec<LcoreEnd>,
@@ -350,8 +352,8 @@ fn launch_lcores(
     Ok(running)
 }
 
-/// Counts what the kernel refused since it was last counted. The control thread is the only writer
-/// of this counter, on the first lcore's page.
+/// Counts frames that the kernel rejected since the last call. The control thread is the only
+/// writer of this counter, which is on the first lcore's page.
 fn count_lost(region: &Region, lost: Lost, told: &mut Lost) {
     let Some(page) = region.counters().lcore(0) else { return };
     for (arm, (now, before)) in (0..).zip(lost.to_kernel.into_iter().zip(told.to_kernel)) {
@@ -360,7 +362,7 @@ fn count_lost(region: &Region, lost: Lost, told: &mut Lost) {
     *told = lost;
 }
 
-/// The control thread's life: frames to and from the kernel, and a look at the links.
+/// Runs the control thread: moves frames to and from the kernel, and checks the links.
 fn attend(
     region: &Region,
     exception: &mut Exception,
@@ -382,14 +384,14 @@ fn attend(
                 lcore.set_link(i, arm.port.link_up());
             }
         }
-        // The signal may have come since this turn began, and an lcore been quick to obey it.
+        // The signal may have arrived during this iteration, and an lcore may already have ended.
         if let Some(ended) = running.iter().find(|lcore| lcore.is_finished())
             && !stop.load(Ordering::Relaxed)
         {
             return Err(LaunchError::LcoreEnded(ended.lcore()));
         }
     }
-    // What the lcores punted last is still handed over.
+    // Frames that the lcores punted last are still passed to the kernel.
     exception.turn(Timespec { tv_sec: 0, tv_nsec: 0 });
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! One lcore: what the stages read by.
+//! `Lcore`: the state of one lcore that the stages read.
 
 mod turn;
 
@@ -29,23 +29,23 @@ use tables::return_leg::ReturnLegs;
 use tables::scope::Scopes;
 use tables::set::TableSet;
 
-/// No endpoint met.
+/// An empty cache of the last scope.
 const NO_SCOPE: ((u8, u16, u64), u32) = ((0, 0, 0), 0);
 
-/// Which of the lcores this is, and what they have in common.
+/// The identity of an lcore and what it shares with the others.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    /// Number of this lcore, from 0.
+    /// Index of this lcore, from 0.
     pub index: u32,
-    /// How many there are.
+    /// Number of lcores.
     pub count: u32,
-    /// The fastpath's epoch in the region.
+    /// The fast path's epoch in the region.
     pub epoch: u32,
-    /// MAC addresses of the arms (the same twice on a one-armed appliance).
+    /// MAC addresses of the arms (the same one twice on a one-armed appliance).
     pub macs: [[u8; 6]; 2],
 }
 
-/// What the stages read by. One per lcore; nothing in it is shared but the region.
+/// The state of one lcore. Nothing in it is shared except the region.
 pub struct Lcore<'r> {
     place: Place,
     control: Control<'r>,
@@ -62,11 +62,11 @@ pub struct Lcore<'r> {
     error_limit: ErrorLimit,
     new_flow_limit: NewFlowLimit,
     sweep_cursor: u32,
-    /// Up to which microsecond of the clock records have been looked at.
+    /// The time up to which path records have been swept, in microseconds of the lcore's clock.
     swept_us: u64,
-    /// Which of the scopes is looked at next for one that nobody uses any more.
+    /// The next scope to check for disuse.
     scope_cursor: u32,
-    /// The gateway endpoint met last, and its scope.
+    /// The last gateway endpoint looked up, and its scope.
     last_scope: Cell<((u8, u16, u64), u32)>,
     familiar: RefCell<Familiar>,
     prepared: RefCell<Prepared>,
@@ -75,7 +75,7 @@ pub struct Lcore<'r> {
 }
 
 impl<'r> Lcore<'r> {
-    /// Joins the region; `None` when it has no room for an lcore of this number.
+    /// Joins the region. Returns `None` if the region has no capacity for an lcore with this index.
     pub fn join(region: &'r Region, place: Place) -> Option<Lcore<'r>> {
         let status = region.lcores().get(place.index as usize)?;
         let lcore = place.index as u8;
@@ -105,13 +105,13 @@ impl<'r> Lcore<'r> {
         })
     }
 
-    /// Whether a trace runs.
+    /// Returns true while a trace runs.
     #[inline(always)]
     pub fn is_tracing(&self) -> bool {
         self.control.tracing()
     }
 
-    /// Tells the trace what is known after `stage`.
+    /// Reports the state of traced packets after `stage`.
     #[cold]
     pub fn trace<B>(&self, burst: &mut Burst<B>, stage: Stage) {
         if stage == Stage::Decap {
@@ -120,7 +120,7 @@ impl<'r> Lcore<'r> {
         burst.work[..burst.len].iter().for_each(|work| self.trace_packet(work, stage));
     }
 
-    /// As [`Lcore::trace`], of one packet.
+    /// Like [`Lcore::trace`], for one packet.
     #[cold]
     pub fn trace_packet(&self, work: &Work, stage: Stage) {
         if work.traced != 0 {
@@ -128,13 +128,13 @@ impl<'r> Lcore<'r> {
         }
     }
 
-    /// A traced burst has left the last stage.
+    /// Ends the trace of a burst after the last stage.
     #[cold]
     pub fn trace_done(&self) {
         self.control.trace.borrow_mut().burst_done();
     }
 
-    /// Counts a dropped packet: once by arm and reason, once for its service.
+    /// Counts a dropped packet, both by arm and reason and for its service.
     #[inline]
     pub fn count_drop(&self, work: &Work, reason: DropReason) {
         self.page.drop(work.arm, reason);
@@ -143,7 +143,7 @@ impl<'r> Lcore<'r> {
         }
     }
 
-    /// Counts a packet for its service and backend.
+    /// Counts a packet that leaves, for its service and backend.
     #[inline(always)]
     pub fn count_passage(&self, work: &Work, bytes: u64) {
         if work.service != NONE {
@@ -151,84 +151,85 @@ impl<'r> Lcore<'r> {
         }
     }
 
-    /// Where the path MTU towards a next hop is kept; 0 for none learned.
+    /// Returns the cell of the learned path MTU towards a next hop, in bytes; it holds 0 if none is
+    /// learned.
     #[inline(always)]
     pub fn learned_mtu(&self, next_hop: u32) -> Option<&AtomicU32> {
         self.path_mtus.get(next_hop as usize)
     }
 
-    /// Number of this lcore.
+    /// Returns the index of this lcore.
     pub fn index(&self) -> u32 {
         self.place.index
     }
 
-    /// How many lcores there are.
+    /// Returns the number of lcores.
     pub fn count(&self) -> u32 {
         self.place.count
     }
 
-    /// MAC addresses of the arms.
+    /// Returns the MAC addresses of the arms.
     #[inline(always)]
     pub fn macs(&self) -> &[[u8; 6]; 2] {
         &self.place.macs
     }
 
-    /// The tables of this turn.
+    /// Returns the table set of this iteration.
     #[inline(always)]
     pub fn set(&self) -> &TableSet<'r> {
         self.control.set()
     }
 
-    /// Tunnels and settings of this turn.
+    /// Returns the tunnels and settings of this iteration.
     #[inline(always)]
     pub fn snapshot(&self) -> &Snapshot {
         self.control.snapshot()
     }
 
-    /// The control rings.
+    /// Returns the control rings.
     pub fn control(&self) -> &Control<'r> {
         &self.control
     }
 
-    /// The flow table.
+    /// Returns the flow table.
     #[inline(always)]
     pub fn flows(&self) -> &Flows<'r> {
         &self.flows
     }
 
-    /// Addresses that flows were begun to.
+    /// Returns the filter of addresses to which flows were begun.
     #[inline(always)]
     pub fn flow_addresses(&self) -> &Addresses<'r> {
         &self.flow_addresses
     }
 
-    /// The stamp by which the fragment table finds a flow's front entry again.
+    /// Returns the stamp by which the fragment table refers to a flow's front entry.
     pub fn front_stamp(&self, hit: &Hit) -> u32 {
         if hit.is_front() { hit.stamp } else { self.flows.front_stamp(hit).unwrap_or(hit.stamp) }
     }
 
-    /// The fragment table.
+    /// Returns the fragment table.
     pub fn fragments(&self) -> Fragments<'r> {
         self.fragments.with_lifetime(self.snapshot().settings.timeouts.fragment_s)
     }
 
-    /// The affinity table.
+    /// Returns the affinity table.
     pub fn affinities(&self) -> Affinities<'r> {
         self.affinities
     }
 
-    /// The NAT port maps.
+    /// Returns the NAT port maps.
     pub fn nat_ports(&self) -> NatPorts<'r> {
         self.nat_ports
     }
 
-    /// The ways back for answers whose flow is in no table.
+    /// Returns the return legs, for answers whose flow is in no table.
     pub fn return_legs(&self) -> ReturnLegs<'r> {
         self.return_legs
     }
 
-    /// The scope of a gateway endpoint. An appliance has few of them, so that the last one asked
-    /// for is most often the next one too.
+    /// Returns the scope of a gateway endpoint, or `None` if the table is full. An appliance has
+    /// few endpoints, so the last one is cached.
     #[inline(always)]
     pub fn scope(&self, kind: TunnelKind, gateway: u16, endpoint: u64) -> Option<u32> {
         let asked = (kind as u8, gateway, endpoint);
@@ -241,68 +242,68 @@ impl<'r> Lcore<'r> {
         Some(scope)
     }
 
-    /// Outer headers met before.
+    /// Returns the cache of outer headers.
     #[inline(always)]
     pub fn familiar(&self) -> Ref<'_, Familiar> {
         self.familiar.borrow()
     }
 
-    /// Remembers the outer headers of `work`.
+    /// Adds the outer headers of `work` to the cache.
     pub fn learn(&self, window: &Window<'_>, work: &Work) {
         self.familiar.borrow_mut().learn(window, work, self.snapshot());
     }
 
-    /// Outer headers towards backends made ready.
+    /// Returns the templates of outer headers towards backends.
     #[inline(always)]
     pub fn prepared(&self) -> &RefCell<Prepared> {
         &self.prepared
     }
 
-    /// Room for the answer at hand, so that none is made, and cleared, for each. What is in it is
-    /// of the one before.
+    /// Returns a reusable buffer for an answer, which need not be created and cleared each time. It
+    /// holds the contents of the previous use.
     #[inline(always)]
     pub fn answer_room(&self) -> RefMut<'_, Answer> {
         self.answer.borrow_mut()
     }
 
-    /// This lcore's counters.
+    /// Returns this lcore's counters.
     #[inline(always)]
     pub fn page(&self) -> LcorePage<'r> {
         self.page
     }
 
-    /// Punted packets left for this second.
+    /// Returns the budget of punted packets for the current second.
     pub fn punt_limit(&self) -> &PuntLimit {
         &self.punt_limit
     }
 
-    /// ICMP errors of this second.
+    /// Returns the limit of ICMP errors in the current second.
     pub fn error_limit(&self) -> &ErrorLimit {
         &self.error_limit
     }
 
-    /// Whether the limit of new flows admits one more; `translated`: one that needs its entry, by
-    /// NAT or to a proxy.
+    /// Returns true if the limit of new flows admits one more. `translated` is true for a flow that
+    /// needs its table entry: NAT, or redirection to a proxy.
     #[inline(always)]
     pub fn admits_new_flow(&self, translated: bool) -> bool {
         let limits = &self.snapshot().settings.new_flow_limits;
         self.new_flow_limit.admits(limits, translated, self.clock.now_ns())
     }
 
-    /// Counts a flow that has begun towards the limit of new flows.
+    /// Counts a new flow towards the limit of new flows.
     #[inline(always)]
     pub fn count_new_flow(&self, translated: bool) {
         let limits = &self.snapshot().settings.new_flow_limits;
         self.new_flow_limit.count(limits, translated, self.clock.now_ns());
     }
 
-    /// Seconds of the region's clock.
+    /// Returns the time of the region's clock in seconds.
     #[inline(always)]
     pub fn now_s(&self) -> u32 {
         self.clock.now_s()
     }
 
-    /// Our address of the family of `like` on `arm`.
+    /// Returns the local address on `arm` in the family of `like`.
     #[inline(always)]
     pub fn local_on(&self, arm: u8, like: &Addr) -> Option<&Addr> {
         self.snapshot().local_on(arm, like)

@@ -1,19 +1,19 @@
-//! The gateway's side of a packet: what an answer needs to find its way back, and its digest.
+//! The gateway leg of a packet: what an answer needs for its return path, and a digest of it.
 
 use crate::burst::{Arrival, Work};
 use crate::snapshot::Snapshot;
 use packet::window::Window;
 use tables::flow::{GatewayLeg, NO_TUNNEL};
 
-/// Room for the longest option area of GENEVE: 63 words.
+/// The maximum length of GENEVE's option area in bytes: 63 words.
 pub const OPTIONS: usize = 252;
 
-/// A digest of all that [`gateway_leg`] and [`options`] take from the packet. Equal digests let the
-/// hot path leave the flow's path record alone; a collision (1 in 2^32 per change) would answer
-/// with the options before the last change.
+/// Returns a digest of everything that [`gateway_leg`] and [`options`] take from the packet. If the
+/// digests are equal, the hot path skips the update of the flow's path record. On a collision (1 in
+/// 2^32 per change) answers would carry the options before the last change.
 ///
-/// A sum of products, each with a multiplier of its own, so that none waits for another, and what
-/// a gateway's packets have in common is summed up once ([`standing`]).
+/// The digest is a sum of products with a multiplier each, so that the products are independent.
+/// The part that a gateway's packets share is computed once ([`standing`]).
 #[inline(always)]
 pub fn digest(window: &Window<'_>, work: &Work) -> u32 {
     let front = &work.front;
@@ -41,9 +41,10 @@ pub fn digest(window: &Window<'_>, work: &Work) -> u32 {
     mixed(sum)
 }
 
-/// The part of a gateway packet's digest that stands for all packets with such headers: all but the
-/// sender's MAC, the source port, the last option (the cookie), and inner MACs. It is what a
-/// familiar header is compared by ([`crate::familiar`]), so that it need not be summed up for each.
+/// Returns the part of a gateway packet's digest that is equal for all packets with such headers:
+/// everything except the source MAC address, the source port, the last option (the cookie), and
+/// inner MAC addresses. It covers what identifies a cached header ([`crate::familiar`]), so that it
+/// need not be computed for each packet.
 #[inline(never)]
 pub fn standing(window: &Window<'_>, work: &Work) -> u32 {
     let (front, outer) = (&work.front, &work.front.outer);
@@ -71,13 +72,13 @@ const fn mixed(sum: u64) -> u32 {
     ((sum ^ sum >> 32).wrapping_mul(multiplier(0)) >> 32) as u32
 }
 
-/// A multiplier for each word of a digest.
+/// Returns the multiplier of the nth word of a digest.
 #[inline(always)]
 const fn multiplier(n: u64) -> u64 {
     0x9e37_79b9_7f4a_7c15_u64.wrapping_add(n.wrapping_mul(0xd6e8_feb8_6659_fd92))
 }
 
-/// The gateway's side of a packet, or the client's of a plain one.
+/// Returns the gateway's side of a packet, or the client's of a plain one.
 pub fn gateway_leg(window: &Window<'_>, work: &Work, snapshot: &Snapshot) -> GatewayLeg {
     let mac = |at: usize| window.load::<[u8; 6]>(at).unwrap_or_default();
     let mut leg = GatewayLeg {
@@ -102,7 +103,7 @@ pub fn gateway_leg(window: &Window<'_>, work: &Work, snapshot: &Snapshot) -> Gat
     leg
 }
 
-/// The option bytes of a GENEVE packet, copied into `room`; none for other packets.
+/// Returns the option bytes of a GENEVE packet, copied into `room`; empty for other packets.
 pub fn options<'a>(window: &Window<'_>, work: &Work, room: &'a mut [u8; OPTIONS]) -> &'a [u8] {
     let len = usize::from(work.front.options_len).min(OPTIONS);
     for (i, word) in room[..len].chunks_exact_mut(4).enumerate() {

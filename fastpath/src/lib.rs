@@ -1,25 +1,29 @@
-//! The fastpath: a poll loop per lcore, and the packet's journey through it.
+//! The fast path: one poll loop per lcore and the packet pipeline that it runs.
 //!
 //! ```text
 //!  NIC --rx--> burst --> pipeline.rs: parse > decap > classify > track > select > encap
-//!                 |         each stage one loop over the burst, one hop away    |
+//!                 |                                                              |
 //!                 |                                                          dispatch --tx--> NIC
-//!  slowpath --ring--> control.rs: switch, trace                                 |
+//!  slowpath --ring--> control.rs: switch, trace                                  |
 //!                                        exception.rs <--rings--> TAP <--> kernel
 //! ```
 //!
-//! In reading order: [`pipeline`] is the list of stages. [`burst`] and [`verdict`] are what they
-//! work on, [`snapshot`] and [`lcore`] what they read by. The stages: [`parse`] (with
-//! [`familiar`]), [`decap`], [`classify`], [`track`] (with [`leg`]), [`select`] (with [`insert`]),
-//! [`encap`] with the ways out [`nat`], [`tunnel`] (with [`prepared`]), [`reply`] and [`punt`], and
-//! what these share, [`delivery`]. [`dispatch`] counts and hands over. Around them: [`port`] (where
-//! frames live), [`control`] (slowpath's commands), [`pmtu`] (what routers tell of our own
-//! packets), [`exception`] and [`tap`] (the kernel), [`trace`], [`clock`], and [`launch`], which
-//! starts it all.
+//! Modules, in reading order:
 //!
-//! Invariants: an lcore never blocks, allocates, logs or makes a system call per packet; every
-//! packet is counted once on its way in and once on its way out; the fastpath knows nothing of
-//! slowpath but the region. No `unsafe` here.
+//! - [`pipeline`] is the list of stages. [`burst`] and [`verdict`] are the data that stages work
+//!   on, [`snapshot`] and [`lcore`] the state that they read.
+//! - The stages: [`parse`] (with [`familiar`], the cache of outer headers), [`decap`],
+//!   [`classify`], [`track`] (with [`leg`]), [`select`] (with [`insert`]), and [`encap`] with the
+//!   actions [`nat`], [`tunnel`] (with [`prepared`]), [`reply`] and [`punt`], which share
+//!   [`delivery`].
+//! - [`dispatch`] counts packets and sends them.
+//! - Around them: [`port`] (NIC queues and buffers), [`control`] (commands from slowpath), [`pmtu`]
+//!   (path MTUs reported by routers), [`exception`] and [`tap`] (packets from and to the kernel),
+//!   [`trace`], [`clock`], and [`launch`], which starts everything.
+//!
+//! Invariants: an lcore never blocks, allocates, logs or makes a system call per packet. Every
+//! packet is counted once on arrival and once on departure. The fast path communicates with
+//! slowpath only through the region. No `unsafe` here.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! The `fastpath` program: reads the settings, prepares, launches, waits for a signal.
+//! The `fastpath` program: loads the configuration, launches the fast path, and runs until a
+//! signal.
 
 #![forbid(unsafe_code)]
 
@@ -6,14 +7,14 @@ use clap::Parser;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Weir's packet-moving process. It owns the NIC; stop it with SIGTERM.
+/// Forward packets: Weir's data plane process, which owns the NIC. Stop it with SIGTERM.
 #[derive(Parser)]
 #[command(name = "fastpath", version)]
 struct Arguments {
-    /// Configuration file.
+    /// Read the configuration from this file.
     #[arg(long, value_name = "FILE", default_value = "/etc/weir/weir.toml")]
     config: PathBuf,
-    /// Overrides one key, as in --set ingress.mtu=9001; may be given several times.
+    /// Override one key, for example --set ingress.mtu=9001; may be given several times.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
 }

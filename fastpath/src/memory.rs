@@ -1,4 +1,4 @@
-//! The journey in memory: one lcore without a NIC, for cases, fuzzing and benchmarks.
+//! The pipeline in memory: one lcore without a NIC, for tests, fuzzing and benchmarks.
 
 use crate::burst::{Arrival, Burst};
 use crate::dispatch::Exits;
@@ -6,18 +6,18 @@ use crate::lcore::{Lcore, Place};
 use crate::port::memory::Frame;
 use tables::region::Region;
 
-/// A frame that left, and by which way.
+/// A frame that left the pipeline, with its exit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Left {
-    /// Out of the port of this arm.
+    /// Sent through the port of this arm.
     Port(u8, Vec<u8>),
-    /// To the kernel, by the exception port of this arm.
+    /// Passed to the kernel through the exception port of this arm.
     Kernel(u8, Vec<u8>),
 }
 
-/// One lcore over a region, without a NIC.
+/// One lcore on a region, without a NIC.
 pub struct Plane<'r> {
-    /// The lcore, for counters and clock.
+    /// The lcore, for access to counters and clock.
     pub lcore: Lcore<'r>,
     burst: Burst<Frame>,
 }
@@ -36,17 +36,17 @@ impl Exits<Frame> for Kept {
 }
 
 impl<'r> Plane<'r> {
-    /// Joins `region` as its lcore `place.index`. The region's flow table must have been recovered.
+    /// Joins `region` as lcore `place.index`. The region's flow table must have been recovered.
     pub fn join(region: &'r Region, place: Place) -> Option<Plane<'r>> {
         Some(Plane { lcore: Lcore::join(region, place)?, burst: Burst::default() })
     }
 
-    /// Takes one frame through, as if it came in by `arm`.
+    /// Processes one frame that arrives through `arm`, and returns the frames that leave.
     pub fn send(&mut self, arm: u8, frame: &[u8]) -> Vec<Left> {
         self.send_frames(Arrival::Plain, [(arm, Frame::new(frame))])
     }
 
-    /// Takes frames through as one burst, up to [`crate::burst::BURST`] of them.
+    /// Processes frames as one burst, up to [`crate::burst::BURST`] of them.
     pub fn send_frames(
         &mut self,
         arrival: Arrival,

@@ -1,6 +1,6 @@
-//! NAT, towards the backend: destination and source rewritten, plain out of the backend's arm.
+//! NAT towards the backend: rewrites destination and source, and sends the packet without a tunnel.
 //!
-//! Checksums are updated incrementally, never computed anew: what was wrong stays wrong (RFC 1624).
+//! Checksums are updated incrementally (RFC 1624), so a wrong checksum stays wrong.
 
 mod ends;
 
@@ -14,7 +14,7 @@ use packet::rewrite;
 
 pub use ends::{clamp, forwards, from_backend};
 
-/// Rewrites a packet to its flow's backend.
+/// Rewrites a packet for its flow's backend and sets its exit.
 #[inline(never)]
 pub fn to_backend<B: Buffer>(
     buffer: &mut B,

@@ -1,5 +1,6 @@
-//! Where a gateway's packet came from, said to the backend in our own GENEVE options, and the way
-//! back for an answer whose flow is in no table (see [`packet::origin`], [`tables::return_leg`]).
+//! Stateless return path: passes the origin of a gateway's packet to the backend in Weir's own
+//! GENEVE options, and sends answers back whose flow is in no table (see [`packet::origin`],
+//! [`tables::return_leg`]).
 
 use crate::burst::{Arrival, Front, Work};
 use crate::lcore::Lcore;
@@ -12,14 +13,14 @@ use tables::reason::DropReason;
 use tables::record::TunnelKind;
 use tables::return_leg::is_of_itself;
 
-/// Attachment and cookie of a packet to a backend, as our own options have them. Only a gateway's
-/// packet whose options are the three, in their usual order, has an origin: of others an answer
-/// could not bring all of them back.
+/// Returns attachment and cookie for Weir's own options on a packet to a backend. Only a gateway's
+/// packet with exactly the three options in their usual order has an origin: an answer could not
+/// restore other options.
 #[inline(always)]
 pub fn attachment(window: &Window<'_>, work: &Work, gateway: u16) -> (u64, u32) {
     let gateways = work.front.arrival == Arrival::Gateway;
     if gateways && work.front.marks & Front::USUAL_OPTIONS != 0 {
-        // The cookie is the last of them.
+        // The cookie is the last option.
         let at = usize::from(work.front.options_at) + OWN_OPTIONS - 4;
         let cookie = window.be32(at).unwrap_or(0);
         let outer = &work.front.outer;
@@ -30,8 +31,8 @@ pub fn attachment(window: &Window<'_>, work: &Work, gateway: u16) -> (u64, u32) 
     (without_origin(gateway), work.hash as u32)
 }
 
-/// Notes the way back to the endpoint and node of a gateway's packet, when a flow by a GENEVE
-/// tunnel begins or changes its leg.
+/// Records the return leg to the endpoint and node of a gateway's packet, when a GENEVE tunnel flow
+/// begins or changes its leg.
 #[inline(never)]
 pub fn note(window: &Window<'_>, work: &Work, lcore: &Lcore<'_>) {
     let snapshot = lcore.snapshot();
@@ -51,8 +52,9 @@ pub fn note(window: &Window<'_>, work: &Work, lcore: &Lcore<'_>) {
     lcore.return_legs().note(options.endpoint, options.attachment, tunnel.record.gateway, &leg);
 }
 
-/// The origin that a backend's packet of no known flow names, if it may go back by that: it is
-/// whole, and its options are those that this flow's packets went to the backend with.
+/// Returns the origin that a backend's packet without a flow names, if it is valid for the return
+/// path: the packet is whole, and its options are those sent to the backend with this flow's
+/// packets.
 #[cold]
 pub fn named(window: &Window<'_>, work: &Work, lcore: &Lcore<'_>) -> Option<Origin> {
     let tunnel = lcore.snapshot().tunnels.get(usize::from(work.front.tunnel))?;
@@ -65,8 +67,9 @@ pub fn named(window: &Window<'_>, work: &Work, lcore: &Lcore<'_>) -> Option<Orig
     Origin::of_flow(options.attachment, options.cookie, work.hash)
 }
 
-/// Whether a backend's packet of no known flow goes back by the origin that it names: it has to
-/// come from the backend that selection gives its flow. Then service, backend and path are set.
+/// Returns true if a backend's packet without a flow can be returned by the origin that it names:
+/// it must come from the backend that selection yields for its flow. Sets service, backend and
+/// path.
 #[cold]
 pub fn goes_back(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> bool {
     if named(window, work, lcore).is_none() {
@@ -82,14 +85,15 @@ pub fn goes_back(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> boo
     true
 }
 
-/// The way back for a packet that [`goes_back`].
+/// Fills in the return leg of a packet for which [`goes_back`] returned true. Returns false if
+/// there is none.
 #[cold]
 pub fn answer(window: &Window<'_>, work: &Work, lcore: &Lcore<'_>, out: &mut Answer) -> bool {
     let Some(origin) = named(window, work, lcore) else { return false };
     lcore.return_legs().answer(lcore.set(), work.front.scope_key, &origin, out)
 }
 
-/// Why an answer, or an error about one, is dropped where its flow is not known.
+/// Returns the drop reason of an answer, or of an error about one, whose flow is unknown.
 pub const fn unknown(work: &Work) -> DropReason {
     match work.quoted {
         Some(_) => DropReason::IcmpUnknownFlow,

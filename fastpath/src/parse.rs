@@ -1,4 +1,4 @@
-//! Stage 1, parse: finds Ethernet and the outermost IP header, and refuses what is malformed.
+//! Stage 1, parse: parses Ethernet and the outermost IP header, and rejects malformed packets.
 
 use crate::burst::{Arrival, Front, Work};
 use crate::lcore::Lcore;
@@ -30,7 +30,8 @@ fn refuse<B: Buffer>(buffer: &mut B, work: &mut Work, reason: DropReason) {
     });
 }
 
-/// `reason`, unless headers only seem cut short because they run into the frame's next segment.
+/// Returns `reason`, or [`DropReason::HeadersSplit`] if the headers only appear truncated because
+/// they continue in the frame's next segment.
 pub fn or_split<B: Buffer>(buffer: &mut B, reason: DropReason) -> DropReason {
     use DropReason::{BadIpHeader, InnerMalformed, TooShort};
     let cut = matches!(reason, TooShort | BadIpHeader | InnerMalformed);
@@ -64,7 +65,7 @@ fn outer(window: &Window<'_>, work: &mut Work, own: &[u8; 6]) -> Result<(), Drop
     Ok(())
 }
 
-/// Broadcast and multicast are the kernel's: ARP, ND, DHCP, routing protocols.
+/// Broadcast and multicast frames belong to the kernel: ARP, ND, DHCP, routing protocols.
 #[cold]
 fn not_for_us(work: &mut Work, first_of_mac: u8) -> Result<(), DropReason> {
     if first_of_mac & 1 == 0 {
@@ -73,7 +74,7 @@ fn not_for_us(work: &mut Work, first_of_mac: u8) -> Result<(), DropReason> {
     not_for_ip(work, Verdict::Punt)
 }
 
-/// Decides for a frame whose IP header nobody asks for.
+/// Decides on a frame whose IP header is not needed.
 #[cold]
 fn not_for_ip(work: &mut Work, verdict: Verdict) -> Result<(), DropReason> {
     work.inner = Ip::default();

@@ -1,16 +1,17 @@
-//! The packet's journey: the stages in order, and nothing else.
+//! The packet pipeline: the stages in order, and nothing else.
 //!
 //! ```text
-//!  parse > decap > sift > classify | find           | track > select | encap
-//!          what is    asks the     | asks the cache |                |
-//!          returned   cache for    | for the flow's |                |
-//!          goes back  the flow     | path           |                |
+//!  parse > decap > sift > classify | find        | track > select | encap
+//!          returns    prefetches   | prefetches  |                |
+//!          unmatched  the flow's   | the flow's  |                |
+//!          packets    bucket       | path        |                |
 //! ```
-//! Each stage looks at one packet and leaves a [`crate::verdict::Verdict`] where it can decide; no
-//! stage sends or frees, [`crate::lcore`] does that when all are through. A burst goes through
-//! four loops: short ones let the processor work on several packets at once, and what a look-up
-//! asked of the cache is there when the next loop reads it. What is familiar and only to return has
-//! its exit after the first one, and a burst of such packets goes through no other.
+//! Each stage examines one packet and sets a [`crate::verdict::Verdict`] if it can decide. Stages
+//! neither send nor free packets; [`crate::lcore`] does so after the last stage. A burst passes
+//! through four loops: short loops let the CPU work on several packets at once, and what one loop
+//! prefetches is in the cache when the next loop reads it. A packet whose outer headers are cached
+//! and that matches no service is returned in the first loop, and a burst of such packets skips the
+//! other three.
 
 use crate::burst::{Arrival, Burst, Work};
 use crate::classify::Strangers;
@@ -26,7 +27,7 @@ use tables::flow::Hit;
 use tables::reason::DropReason;
 use tables::record::NONE;
 
-/// Takes a burst through all stages; afterwards each packet has a verdict and an exit.
+/// Runs a burst through all stages; afterwards each packet has a verdict and an exit.
 #[inline(always)]
 pub fn run<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
     if lcore.is_tracing() {
@@ -35,10 +36,10 @@ pub fn run<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
     loops(burst, lcore, |_| {});
 }
 
-/// The loops by the stages that they run.
+/// The loops, named after the stages that they run.
 pub const LOOPS: [&str; 4] = ["parse to classify", "find", "track, select", "encap"];
 
-/// The four loops; `after` each, its number in [`LOOPS`] is called, to measure.
+/// Runs the four loops; calls `after` with each loop's index in [`LOOPS`], for measurements.
 #[inline(always)]
 pub fn loops<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>, mut after: impl FnMut(usize)) {
     let left = open(burst, lcore);
@@ -53,8 +54,8 @@ pub fn loops<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>, mut after: impl
     }
 }
 
-/// What the packets are, and which flows they would be of. False when all of them are through.
-/// Public for the test that compares it with the long way.
+/// Parses and classifies the packets of a burst. Returns false if none is left for further stages.
+/// Public for the test that compares it with the separate stages.
 #[inline(never)]
 pub fn open<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) -> bool {
     let (familiar, generation) = (lcore.familiar(), lcore.snapshot().generation);
@@ -87,28 +88,28 @@ pub fn open<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) -> bool {
         left = true;
     });
     drop(familiar);
-    // One a burst: it costs as much as two packets.
+    // At most one per burst: learning costs as much as two packets.
     if let Some((buffer, work)) = strange {
         lcore.learn(&buffer.window(), work);
     }
     left
 }
 
-/// What became of a packet behind familiar headers.
+/// The outcome of opening a packet whose outer headers are in the cache.
 enum Opened {
-    /// It was turned around, and nothing about it noted down.
+    /// It was sent back in place, and its other state was not written.
     Through,
-    /// It is classified, and for the next stages.
+    /// It is classified and continues with the next stage.
     Left,
-    /// It can't be opened.
+    /// It cannot be opened.
     Refused(DropReason),
-    /// Its headers are not that familiar.
+    /// Its headers do not match the cache entry.
     Strange,
 }
 
-/// Opens a packet of the build that gateways send by far most often, with all places as constants,
-/// and returns it if it is between strangers, else classifies it: at once, while all that it takes
-/// is at hand. The inner header stays in registers until it is known to be wanted.
+/// Opens a packet with the most frequent header layout, so that all offsets are constants. Sends
+/// it back to the gateway if it matches no service, else classifies it immediately, while its state
+/// is in registers. The inner header is written to memory only if it is needed.
 #[inline(always)]
 fn open_usual(
     window: &mut Window<'_>,
@@ -137,9 +138,8 @@ fn open_usual(
     }
 }
 
-/// As [`open_usual`], of any build, out of line, so that the likely way keeps its registers. The
-/// inner header is written where it shall stand: a copy of what was written a moment ago would
-/// wait for it.
+/// Like [`open_usual`], for any layout; not inlined, so that the likely path keeps its registers.
+/// The inner header is parsed directly into `work`: copying what was just written would stall.
 #[inline(never)]
 fn open_familiar(
     window: &mut Window<'_>,
@@ -164,7 +164,7 @@ fn open_familiar(
     Opened::Left
 }
 
-/// The long way.
+/// Parses, decapsulates and classifies a packet whose outer headers are not in the cache.
 #[inline(never)]
 fn unfamiliar<B: Buffer>(
     buffer: &mut B,
@@ -178,7 +178,7 @@ fn unfamiliar<B: Buffer>(
     classify::classify(&buffer.window(), work, lcore);
 }
 
-/// Looks the flows up, and asks the cache for what they lead to.
+/// Looks up the flows and prefetches the records that they refer to.
 #[inline(never)]
 fn find<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
     burst.each(|_, work| {
@@ -189,7 +189,8 @@ fn find<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
     });
 }
 
-/// Hashes of the keys of flows that began in this burst, a bit each: its look-ups went before them.
+/// The key hashes of flows that began in this burst, one bit each: the burst's lookups precede
+/// them.
 #[derive(Default)]
 struct Begun([u64; 4]);
 
@@ -201,24 +202,25 @@ impl Begun {
         }
     }
 
-    /// Whether a flow with a key of this hash may have begun.
+    /// Returns true if a flow whose key has this hash may have begun.
     #[inline(always)]
     fn may_have(&self, hash: u64) -> bool {
         self.0[hash as usize >> 6 & 3] >> (hash & 63) & 1 != 0
     }
 }
 
-/// Why [`decide_row`] stopped, with the packet's index.
+/// The reason for which [`decide_row`] stopped, with the packet's index.
 enum Stop {
-    /// Before this packet, with which a flow may begin, and another end for it.
+    /// Before this packet: a flow may begin with it and evict one that an earlier packet still
+    /// reads.
     Before(usize),
-    /// Behind this packet, which has something [`Work::pending`].
+    /// After this packet, which has [`Work::pending`] changes.
     Behind(usize),
 }
 
-/// Decides, so that the outcome is as if each packet were through before the next one is looked at.
-/// What a packet changes and an earlier one of the burst still reads ([`carry_out`]) is changed
-/// once that is through; so few packets do that, that whole bursts are decided in one row.
+/// Decides on all packets as if each were completed before the next one is examined. A table change
+/// that an earlier packet of the burst could still observe in [`carry_out`] is postponed until that
+/// packet is completed. Such changes are rare, so that most bursts are decided in a single run.
 #[inline(never)]
 fn settle<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
     let mut begun = Begun::default();
@@ -236,9 +238,9 @@ fn settle<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
     }
 }
 
-/// Decides on the packets from `next` on. A flow that begins is inserted one packet later: what the
-/// insert reads is in no cache as a rule, and is on its way while the next packet's backend is
-/// chosen. Whatever could depend on the flow waits for the insert.
+/// Decides on the packets from `next` on. A new flow is inserted one packet later: the memory that
+/// the insert reads is rarely cached, and is prefetched while the next packet's backend is
+/// selected. Packets that could depend on the flow wait for the insert.
 #[inline(always)]
 fn decide_row<B: Buffer>(
     burst: &mut Burst<B>,
@@ -247,7 +249,7 @@ fn decide_row<B: Buffer>(
     begun: &mut Begun,
 ) -> Option<Stop> {
     let mut prepared: Option<(&mut B, &mut Work)> = None;
-    // Whether one of them reads its flow when it is carried out. A new flow may evict that.
+    // Whether an earlier packet reads its flow when it is carried out: a new flow may evict that.
     let mut answers = false;
     let packets = burst.buffers[next..burst.len].iter_mut().zip(&mut burst.work[next..]);
     for (at, (buffer, work)) in (next..).zip(packets) {
@@ -293,7 +295,8 @@ fn decide_row<B: Buffer>(
     None
 }
 
-/// Has packet `at` change what it is to change, and later ones of its flow looked up once more.
+/// Applies the pending changes of packet `at`, and repeats the lookups of later packets of its
+/// flow.
 #[cold]
 fn change<B: Buffer>(burst: &mut Burst<B>, at: usize, lcore: &Lcore<'_>, begun: &mut Begun) {
     let (these, later) = burst.work[..burst.len].split_at_mut(at + 1);
@@ -313,8 +316,8 @@ fn change<B: Buffer>(burst: &mut Burst<B>, at: usize, lcore: &Lcore<'_>, begun: 
     }
 }
 
-/// Changes what a packet is to change, when all earlier ones of its burst are through. True when a
-/// flow began.
+/// Applies a packet's pending changes after all earlier packets of its burst are completed. Returns
+/// true if a flow began.
 #[cold]
 fn resolve<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) -> bool {
     if work.pending & Work::LEARNS != 0 {
@@ -325,7 +328,7 @@ fn resolve<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) -> boo
     }
     if work.ends_flow() {
         let resets = work.pending & Work::RESETS != 0;
-        // Selection leaves a packet alone whose flow is still to end; this one ends here.
+        // Selection skips a packet whose flow is yet to end; this flow ends here.
         work.pending &= !(Work::MOVES | Work::RESETS);
         track::end(work, lcore, resets);
         select::look_up(work, lcore);
@@ -342,7 +345,7 @@ fn resolve<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) -> boo
     begins
 }
 
-/// Carries out what was decided on these packets.
+/// Performs the actions that were decided on these packets.
 #[inline(never)]
 fn carry_out<B: Buffer>(burst: &mut Burst<B>, range: Range<usize>, lcore: &Lcore<'_>) {
     let packets = burst.buffers[range.clone()].iter_mut().zip(&mut burst.work[range]);
@@ -365,14 +368,14 @@ fn decide<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>, begun: 
     select::select(buffer, work, lcore);
 }
 
-/// What becomes of a packet whose flow is not its flow any more: it is as good as a new one, when
-/// the flow has ended. False while that is still to end.
+/// Handles a packet that no longer belongs to the flow that it matched: if the flow has ended, the
+/// packet is treated as the first of a new one. Returns false while the flow is yet to end.
 #[cold]
 fn renew<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>, begun: &Begun) -> bool {
     if work.ends_flow() {
         return false;
     }
-    // An earlier packet of the burst may have begun it anew.
+    // An earlier packet of the burst may have begun it again.
     if begun.may_have(work.hash) && track::again(buffer, work, lcore) {
         return false;
     }
@@ -380,8 +383,8 @@ fn renew<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>, begun: &
     true
 }
 
-/// The same the long way, for a trace: what the packets are stage by stage, and then each packet
-/// through all further stages.
+/// The pipeline for traces: stage by stage up to classification, then each packet through all
+/// further stages.
 #[cold]
 fn traced<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
     burst.each(|buffer, work| {

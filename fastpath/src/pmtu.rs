@@ -1,11 +1,12 @@
-//! Path MTU: an ICMP too-big about our own outer packet lowers the MTU towards that next hop.
+//! Path MTU discovery: an ICMP too-big error about an outer packet that Weir sent lowers the MTU of
+//! its next hop.
 //!
-//! A router quotes too little of an outer packet to find the inner sender in it. So the MTU is kept
-//! as soft state (RFC 2003 §5.1), and the sender's next packet that doesn't fit is answered with an
-//! ICMP error of our own: the translation costs one packet, and works whatever the router quoted.
-//! The error itself goes on to the kernel, whose address it came to; one that came to a source of
-//! IP in IP, which the kernel does not have, ends here. Packets that came before it in its burst go
-//! out by the MTU of before.
+//! A router quotes too little of an outer packet to identify the inner sender. Therefore the MTU is
+//! kept as soft state (RFC 2003 §5.1), and the next packet that exceeds it is answered with an ICMP
+//! error from Weir. This costs one more packet, but works for any length of quote. The router's
+//! error is also passed to the kernel if it is addressed to one of the kernel's addresses, which
+//! the source addresses of IPIP tunnels are not. Packets before the error in its burst are sent
+//! with the previous MTU.
 
 use crate::burst::Work;
 use crate::lcore::Lcore;
@@ -16,7 +17,7 @@ use std::sync::atomic::Ordering;
 use tables::command::Event;
 use tables::counters::Counter;
 
-/// Takes over the MTU that `work` reports, an ICMP error about a packet of ours.
+/// Adopts the MTU that `work` reports, an ICMP error about a packet that Weir sent.
 #[cold]
 pub fn learn(window: &Window<'_>, work: &Work, lcore: &Lcore<'_>) {
     let Some(quoted) = &work.quoted else { return };
@@ -33,7 +34,8 @@ pub fn learn(window: &Window<'_>, work: &Work, lcore: &Lcore<'_>) {
     }
 }
 
-/// None where the quote is nothing that we send.
+/// Validates the report and stores the MTU. Returns `None` if Weir does not send
+/// packets like the quoted one.
 fn believe(window: &Window<'_>, work: &Work, lcore: &Lcore<'_>, quoted: &Ip) -> Option<()> {
     let mtu = icmp::path_mtu(window, &work.inner, quoted).ok().filter(|mtu| *mtu != 0)?;
     let next_hop = lcore.set().next_hop_at(&quoted.dst, work.arm)?;

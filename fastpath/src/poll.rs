@@ -1,4 +1,4 @@
-//! The endless loop of one lcore over the NIC's queues.
+//! The poll loop of one lcore on the NIC's queues.
 
 use crate::burst::{Arrival, BURST, Burst};
 use crate::dispatch::Exits;
@@ -12,41 +12,41 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tables::counters::ArmCounter;
 use tables::reason::DropReason;
 
-/// Times that a full transmit queue is asked again before its packets are dropped. A NIC drains its
+/// Attempts to send to a full transmit queue before its packets are dropped. The NIC drains the
 /// queue meanwhile; waiting longer would only move the loss to the receive queue.
 const TX_TRIES: usize = 16;
 
-/// Polls in a row that found nothing before an lcore sleeps, some 10 µs: pauses between the packets
-/// of a stream are shorter.
+/// The number of consecutive empty polls before an lcore sleeps, about 10 µs: pauses between the
+/// packets of a stream are shorter.
 const POLLS_BEFORE_SLEEP: u32 = 64;
 
-/// How long an lcore sleeps. At 10 Mpps 500 packets arrive meanwhile, half of the default receive
-/// queue.
+/// The duration of a sleep, 50 µs. At 10 Mpps 500 packets arrive meanwhile, half of the default
+/// receive queue.
 const SLEEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000 };
 
-/// One arm's queues of one lcore. Receive queues may be fewer than lcores.
+/// The queues of one arm on one lcore. There may be fewer receive queues than lcores.
 pub struct ArmQueues {
-    /// Where packets come from, if this lcore has a receive queue.
+    /// The receive queue, if this lcore has one.
     pub rx: Option<RxQueue>,
-    /// Where packets leave.
+    /// The transmit queue.
     pub tx: TxQueue,
-    /// False where the driver sends only packets of one segment.
+    /// Whether the driver sends packets of several segments.
     pub sends_chains: bool,
 }
 
-/// All that one lcore sends to and receives from.
+/// All queues of one lcore.
 pub struct Ends {
     /// Queues by arm, one or two.
     pub arms: Vec<ArmQueues>,
-    /// The exception path.
+    /// The lcore's end of the exception path.
     pub kernel: LcoreEnd,
-    /// Frames on their way out, by arm.
+    /// Frames to send, by arm.
     pub rows: Vec<Row<BURST>>,
-    /// Packets that a poll takes from one source at most; [`BURST`] bounds it.
+    /// The maximum number of packets that a poll takes from one source, at most [`BURST`].
     pub burst: usize,
 }
 
-/// The NIC's exits for the time of one burst.
+/// The exits to the NIC and the kernel, for one burst.
 struct NicExits<'a, 'r> {
     ends: &'a mut Ends,
     lcore: &'a Lcore<'r>,
@@ -62,7 +62,7 @@ impl Exits<Mbuf> for NicExits<'_, '_> {
         }
         if let Err(buffer) = self.ends.rows[at].push(buffer) {
             self.ends.flush(at, self.lcore);
-            // The row is empty now.
+            // Cannot fail: the row was just emptied.
             let _ = self.ends.rows[at].push(buffer);
         }
     }
@@ -73,7 +73,7 @@ impl Exits<Mbuf> for NicExits<'_, '_> {
 }
 
 impl Ends {
-    /// Hands an arm's row to the NIC, counts what it took, and drops what it did not.
+    /// Sends an arm's row to the NIC, and counts the frames sent and those dropped.
     #[inline(always)]
     fn flush(&mut self, at: usize, lcore: &Lcore<'_>) {
         let row = &mut self.rows[at];
@@ -98,11 +98,12 @@ impl Ends {
     }
 }
 
-/// Polls until `stop` is set, then empties what is under way.
+/// Polls until `stop` is set, then processes the packets that were already received.
 pub fn run(lcore: &mut Lcore<'_>, ends: &mut Ends, stop: &AtomicBool, idle: Idle) {
     let mut burst = Burst::default();
     if idle == Idle::Sleep {
-        // The kernel's default of 50 µs would double the sleep. Where it refuses, that remains.
+        // The kernel's default of 50 µs would double the sleep. If the call fails, the default
+        // remains.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
     }
     let mut empty = 0_u32;
@@ -117,12 +118,12 @@ pub fn run(lcore: &mut Lcore<'_>, ends: &mut Ends, stop: &AtomicBool, idle: Idle
             Idle::Yield => sched_yield(),
             Idle::Sleep if empty < POLLS_BEFORE_SLEEP => {}
             Idle::Sleep => {
-                // A signal may end it early, which is a poll too soon and no more.
+                // A signal may end it early, which only causes a premature poll.
                 let _ = nanosleep(&SLEEP);
             }
         }
     }
-    // What was received before the stop is still sent.
+    // Packets received before the stop are still sent.
     for _ in 0..TX_TRIES {
         if turn(lcore, ends, &mut burst) == 0 {
             break;
@@ -130,7 +131,8 @@ pub fn run(lcore: &mut Lcore<'_>, ends: &mut Ends, stop: &AtomicBool, idle: Idle
     }
 }
 
-/// One turn: control, then each source of packets once. Says how many packets moved.
+/// Runs one iteration: control, then each packet source once. Returns the number of packets
+/// processed.
 #[inline(always)]
 fn turn(lcore: &mut Lcore<'_>, ends: &mut Ends, burst: &mut Burst<Mbuf>) -> usize {
     lcore.turn();
@@ -145,7 +147,7 @@ fn turn(lcore: &mut Lcore<'_>, ends: &mut Ends, burst: &mut Burst<Mbuf>) -> usiz
         moved += got;
         for mut mbuf in row.drain() {
             mbuf.prefetch_frame();
-            // Without room for its tag (no headroom at all) a frame stays untagged: nobody's here.
+            // Without headroom for its tag the frame stays untagged and is treated as such.
             let _ = mbuf.restore_vlan();
             burst.push(mbuf, arm as u8, Arrival::Plain);
         }
@@ -154,7 +156,7 @@ fn turn(lcore: &mut Lcore<'_>, ends: &mut Ends, burst: &mut Burst<Mbuf>) -> usiz
     moved + from_kernel(lcore, ends, burst)
 }
 
-/// The kernel's frames, one burst of them.
+/// Processes one burst of the kernel's frames.
 #[inline(always)]
 fn from_kernel(lcore: &mut Lcore<'_>, ends: &mut Ends, burst: &mut Burst<Mbuf>) -> usize {
     let Some(from_kernel) = &mut ends.kernel.from_kernel else { return 0 };

@@ -1,9 +1,9 @@
-//! Outer headers towards backends that were made ready: an index in front of
+//! A cache of outer header templates towards backends, consulted first by
 //! [`crate::tunnel::to_backend`].
 //!
-//! What a service's tunnel has in common for all packets of a gateway's endpoint is worked out once
-//! and kept for one generation. Whatever may change within a generation is no part of it: the next
-//! hop with its MAC addresses and path MTU, and all that flow and packet have of their own.
+//! The parts of a service's tunnel headers that are equal for all packets of a gateway's endpoint
+//! are computed once per generation. State that may change within a generation is excluded: the
+//! next hop with its MAC addresses and path MTU, and everything specific to a flow or packet.
 
 use crate::burst::{Front, Work};
 use packet::template::Template;
@@ -11,28 +11,28 @@ use packet::tunnel::Outer;
 use tables::flow::prefetch;
 use tables::record::NONE;
 
-/// Tunnels that are kept: a service's, by endpoint and family inside. 16 KiB, of which an lcore
-/// touches what it uses.
+/// The number of entries: one service, endpoint and inner family each. 16 KiB in total, of which an
+/// lcore touches only the entries in use.
 const PLACES: usize = 256;
 
-/// All that decides within a generation what a template is made of, but the next hop's arm and the
-/// backend's family.
+/// The key of a template: everything that determines it within a generation, except the next hop's
+/// arm and the backend's family.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Key {
-    /// The gateway endpoint's: it means the same for as long as the region lives.
+    /// The scope of the gateway's endpoint.
     scope: u32,
     service: u32,
-    /// The tunnel that the packet came by, and so its gateway.
+    /// The tunnel through which the packet arrived, and thereby its gateway.
     tunnel: u8,
-    /// What is inside: IPv6 is 1.
+    /// Inner family: 0 for IPv4, 1 for IPv6.
     inside: u8,
 }
 
 impl Key {
-    /// No packet's: it has neither family inside.
+    /// A key that matches no packet: its inner family is invalid.
     const NOBODYS: Key = Key { scope: 0, service: NONE, tunnel: u8::MAX, inside: u8::MAX };
 
-    /// Of a packet on its way to a backend.
+    /// Returns the key of a packet to a backend.
     #[inline(always)]
     pub fn of(work: &Work) -> Key {
         let Front { scope, tunnel, .. } = work.front;
@@ -46,24 +46,24 @@ impl Key {
     }
 }
 
-/// Headers made ready, in one cache line.
+/// A cache entry, in one cache line.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug)]
 pub struct Ready {
     key: Key,
-    /// What they have in common.
+    /// Header fields shared by all packets with this key.
     pub template: Template,
-    /// The number of the gateway whose packets they are for.
+    /// Number of the gateway whose packets the template is for.
     pub gateway: u16,
-    /// The arm on whose address they are made.
+    /// The arm whose address is the outer source.
     pub arm: u8,
 }
 
 const _: () = assert!(size_of::<Ready>() == 64);
 
-/// What one lcore has ready.
+/// The template cache of one lcore.
 pub struct Prepared {
-    /// The tables by which it was made.
+    /// The generation of the tables from which the templates were built.
     generation: u32,
     places: [Ready; PLACES],
 }
@@ -77,26 +77,27 @@ impl Default for Prepared {
 }
 
 impl Prepared {
-    /// Asks the cache for what [`Prepared::find`] will read.
+    /// Prefetches the entry that [`Prepared::find`] will read.
     #[inline(always)]
     pub fn prefetch(&self, key: &Key) {
         prefetch(&self.places[key.place()]);
     }
 
-    /// The headers for packets with this key, by the tables of `generation`.
+    /// Returns the template for packets with this key, if it was built from the tables of
+    /// `generation`.
     #[inline(always)]
     pub fn find(&self, key: &Key, generation: u32) -> Option<&Ready> {
         let ready = &self.places[key.place()];
         (ready.key == *key && self.generation == generation).then_some(ready)
     }
 
-    /// Whether nothing is ready.
+    /// Returns true if the cache is empty.
     pub fn is_empty(&self) -> bool {
         self.places.iter().all(|ready| ready.key == Key::NOBODYS)
     }
 
-    /// Keeps what was written the long way for packets `by` a gateway and an arm, if it is of the
-    /// build that templates are for; what was made by the tables before goes.
+    /// Stores a template of `outer`, which was built for packets of a gateway through an arm
+    /// (`by`), if its layout is supported. Discards all templates of another generation.
     #[cold]
     pub fn keep(&mut self, key: Key, generation: u32, by: (u16, u8), outer: &Outer<'_>) {
         let Some(template) = Template::of(outer) else { return };

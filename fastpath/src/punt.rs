@@ -1,4 +1,4 @@
-//! Punt: frames for this machine itself, to the kernel by the exception port, within a limit.
+//! Punt: passes frames for this machine itself to the kernel, within a limit.
 
 use crate::burst::{Arrival, Work};
 use crate::delivery::{Refused, plain_frame};
@@ -10,7 +10,8 @@ use packet::ip::Ip;
 use packet::window::Window;
 use tables::punt::{PuntClass, Punted};
 
-/// Hands the frame to the kernel: as it is, or what was in the tunnel with an Ethernet header.
+/// Passes a frame to the kernel, unchanged or, if tunneled, as the inner packet with an Ethernet
+/// header.
 pub fn punt<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) -> Result<(), Refused> {
     let class = class_of(&buffer.window(), work, lcore);
     let limit = lcore.snapshot().settings.punt_limits[class as usize];
@@ -28,7 +29,7 @@ pub fn punt<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) -> Re
 fn class_of(window: &Window<'_>, work: &Work, lcore: &Lcore<'_>) -> PuntClass {
     let eth = &work.front.eth;
     let ip = match work.inner.end {
-        // Of a broadcast or multicast frame, no stage has read the IP header yet.
+        // For a broadcast or multicast frame no stage has parsed the IP header yet.
         0 => Ip::parse(window, eth.l3, eth.ethertype).unwrap_or_default(),
         _ => work.inner,
     };

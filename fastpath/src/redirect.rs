@@ -1,10 +1,10 @@
-//! Redirect: flows of a service that go to a proxy on this machine, by the exception path.
+//! Redirect: flows of a service that go to a proxy on this machine, through the exception path.
 //!
-//! To the flow table such a flow is a translated one: its backend is our address on the arm that
-//! the packet came by, with the proxy's port, and what it is sent from is the client's own address.
-//! So the proxy sees who asks. What the kernel answers is found by the flow's back entry,
-//! rewritten, and goes the way of a backend's answers: to the gateway with the flow's latest
-//! options, or to the client.
+//! In the flow table such a flow is a translated one: its backend is the local address of the arm
+//! through which the packet arrived, with the proxy's port, and its source stays the client's
+//! address, which the proxy thereby sees. The proxy's answers match the flow's back entry, are
+//! rewritten, and are handled like a backend's answers: they go to the gateway with the flow's
+//! latest options, or to the client.
 
 use crate::burst::{Arrival, Work};
 use crate::delivery::{Refused, plain_frame};
@@ -34,7 +34,7 @@ pub fn prepare(work: &mut Work, lcore: &Lcore<'_>, service: &Service) -> Result<
     Ok(())
 }
 
-/// Inserts the flow that is prepared.
+/// Inserts the prepared flow.
 pub fn begin(
     window: &Window<'_>,
     work: &mut Work,
@@ -49,7 +49,7 @@ pub fn begin(
     })
 }
 
-/// Whether a packet of the kernel's is of a flow that goes to a proxy.
+/// Returns true if a packet of the kernel belongs to a flow that is redirected to a proxy.
 pub fn is_answer(lcore: &Lcore<'_>, work: &Work) -> bool {
     let redirected = |hit: Hit| {
         let forward = lcore.flows().forward(&hit);
@@ -58,7 +58,8 @@ pub fn is_answer(lcore: &Lcore<'_>, work: &Work) -> bool {
     work.hash != 0 && lcore.flows().find(work.hash, &work.key).is_some_and(redirected)
 }
 
-/// Hands a packet to the proxy: rewritten, out of its tunnel. To us it is no hop.
+/// Rewrites a packet, removes its tunnel, and passes it to the proxy. The TTL stays: delivery to a
+/// local proxy is not a hop.
 #[inline(never)]
 pub fn to_proxy<B: Buffer>(
     buffer: &mut B,

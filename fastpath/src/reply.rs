@@ -1,8 +1,8 @@
-//! Reply: answers that Weir makes of the packet itself, sent back the way it came.
+//! Replies that Weir makes from the packet itself and sends back to its sender.
 //!
-//! An ICMP error takes the place of the packet it is about: the packet is cut down to what the
-//! error quotes, the outer headers move forward by the error's own, and the whole goes back. So
-//! even this needs no buffer, and what was in the gateway's header is answered with.
+//! An ICMP error replaces the packet that it is about: the packet is truncated to the quote, the
+//! outer headers are moved forward by the length of the error's headers, and the frame is sent
+//! back. No further buffer is needed, and the gateway's options are returned unchanged.
 
 use crate::burst::{Arrival, Work};
 use crate::delivery::tells_too_big;
@@ -20,7 +20,7 @@ use tables::counters::Counter;
 use tables::error_limit::{Sending, network_key};
 use tables::reason::DropReason;
 
-/// Makes the answer, or says why the packet is dropped without one.
+/// Turns the packet into the reply, or returns the reason for which it is dropped without one.
 pub fn reply<B: Buffer>(
     buffer: &mut B,
     work: &mut Work,
@@ -38,14 +38,14 @@ pub fn reply<B: Buffer>(
         Reply::TooBig(mtu) => (Trouble::TooBig(mtu), DropReason::TooBig),
         Reply::TimeExceeded => (Trouble::TimeExceeded, DropReason::TtlExceeded),
     };
-    // A packet from the kernel is the kernel's own: it learns of too-big from its own routes.
+    // A packet of the kernel needs no reply: the kernel gets the MTU from its own routes.
     let wanted = work.front.arrival != Arrival::Kernel
         && icmp::may_answer(&work.inner)
         && (what == Reply::TimeExceeded || tells_too_big(work, lcore));
     if !wanted || !within_limit(work, lcore, trouble) {
         return Err(silent);
     }
-    // What lies in other segments is not quoted: all headers are in the first one.
+    // Bytes in other segments are not quoted: all headers are in the first one.
     let quote_end = usize::from(work.inner.at) + icmp::quote_len(&work.inner);
     let quote_end = quote_end.min(buffer.window().len());
     if !buffer.truncate(quote_end) || !buffer.grow(icmp::error_header(&work.inner)) {
@@ -55,7 +55,7 @@ pub fn reply<B: Buffer>(
     error(window, work, trouble).and_then(|()| send_back(window, work)).map_err(|_| silent)
 }
 
-/// Whether an error to this packet's sender is within the limits; counts one that is not.
+/// Returns true if an error to this packet's sender is within the limits; counts it if not.
 fn within_limit(work: &Work, lcore: &Lcore<'_>, trouble: Trouble) -> bool {
     let network = lcore.flows().hash(&network_key(&work.inner.src));
     let too_big = matches!(trouble, Trouble::TooBig(_));
@@ -68,7 +68,7 @@ fn within_limit(work: &Work, lcore: &Lcore<'_>, trouble: Trouble) -> bool {
     may
 }
 
-/// A TCP reset takes the place of the segment that it answers, which is never shorter.
+/// Replaces a segment by the TCP reset that answers it, which is never longer.
 #[cold]
 fn reset<B: Buffer>(buffer: &mut B, work: &mut Work) -> Result<(), Short> {
     if !reset::may_answer(&work.inner) {
@@ -86,7 +86,7 @@ fn reset<B: Buffer>(buffer: &mut B, work: &mut Work) -> Result<(), Short> {
     send_back(window, work)
 }
 
-/// Moves the outer headers to the front, writes the error behind them, and mends their lengths.
+/// Moves the outer headers forward, writes the error after them, and corrects their lengths.
 fn error(window: &mut Window<'_>, work: &Work, trouble: Trouble) -> Result<(), Short> {
     let inner = usize::from(work.inner.at);
     window.copy_within(icmp::error_header(&work.inner), 0, inner)?;
@@ -98,26 +98,26 @@ fn error(window: &mut Window<'_>, work: &Work, trouble: Trouble) -> Result<(), S
     relength(window, &work.front.outer, end)
 }
 
-/// Makes the outer headers say that the packet ends at `end`.
+/// Sets the length fields of the outer headers so that the packet ends at `end`.
 fn relength(window: &mut Window<'_>, outer: &Ip, end: usize) -> Result<(), Short> {
     let Some(udp) = tunnel::relength(window, outer, end)? else { return Ok(()) };
     let sum: u16 = window.load(udp + 6)?;
     if sum == 0 {
-        return Ok(()); // None came in, none goes out.
+        return Ok(()); // The packet came without a checksum and is returned without one.
     }
     let shorter = Ip { end: end as u16, ..*outer };
     let sum = checksum::udp(checksum::l4_full(window, &shorter)?);
     window.store(udp + 6, sum)
 }
 
-/// Turns the frame around, whatever it is in.
+/// Reverses the direction of the frame and sets its exit.
 fn send_back(window: &mut Window<'_>, work: &mut Work) -> Result<(), Short> {
     match work.front.arrival {
         Arrival::Plain => ethernet::swap(window)?,
         _ => return_in_place(window, &work.front.outer)?,
     }
     if work.front.inner_eth != 0 {
-        // From us to the sender: the frame inside VXLAN turns around too. A swap changes no sum.
+        // The Ethernet header inside VXLAN is reversed too. A swap changes no checksum.
         ethernet::swap_at(window, work.front.inner_eth)?;
     }
     work.exit = Exit::Port(work.arm);

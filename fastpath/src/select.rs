@@ -1,4 +1,5 @@
-//! Stage 5, select: for packets of no known flow, which service, which backend, and the new flow.
+//! Stage 5, select: chooses service and backend for packets without a flow, and inserts the new
+//! flow.
 
 use crate::burst::{Arrival, Work};
 use crate::insert::{adopt, evicted, insert};
@@ -21,9 +22,9 @@ use tables::reason::DropReason;
 use tables::record::{Backend, Mode, NONE, NoService, Service, TunnelKind};
 use tables::set::QuotedService;
 
-/// Chooses a service and a backend for a packet that is still open. Where a flow begins
-/// ([`Work::BEGINS`]), [`begin`] is still to be called: what it reads of memory is on its way then.
-/// A packet with [`Work::EVICTS`] is still open, and [`evict`] is to be called.
+/// Chooses service and backend for an undecided packet. If a flow begins ([`Work::BEGINS`]), the
+/// caller must call [`begin`] afterwards; the memory that it reads is being prefetched. A packet
+/// with [`Work::EVICTS`] stays undecided, and the caller must call [`evict`].
 #[inline(always)]
 pub fn select<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
     if work.open()
@@ -33,7 +34,8 @@ pub fn select<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
     }
 }
 
-/// As [`select`], of a packet with [`Work::EVICTS`]: claims a port, if need be of another flow.
+/// Completes [`select`] for a packet with [`Work::EVICTS`]: claims a NAT port, if necessary that of
+/// another flow.
 #[cold]
 pub fn evict(work: &mut Work, lcore: &Lcore<'_>) {
     let backend = lcore.set().backend(work.backend).ok_or(DropReason::NoBackend);
@@ -46,8 +48,8 @@ pub fn evict(work: &mut Work, lcore: &Lcore<'_>) {
     }
 }
 
-/// Claims the port of a prepared flow once more, as if for the first time: ports came back when the
-/// flow before it began.
+/// Claims the NAT port of a prepared flow again from the start, since the preceding flow's start
+/// released ports.
 #[cold]
 pub fn claim_again(work: &mut Work, lcore: &Lcore<'_>) {
     if work.path.mode == Mode::Nat as u8 && work.path.flags & PATH_REDIRECT == 0 {
@@ -58,7 +60,7 @@ pub fn claim_again(work: &mut Work, lcore: &Lcore<'_>) {
     }
 }
 
-/// Inserts the flow that [`select`] has chosen a backend for, and decides.
+/// Inserts the flow for which [`select`] chose a backend, and decides on the packet.
 #[inline(never)]
 pub fn begin<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
     work.pending &= !Work::BEGINS;
@@ -68,8 +70,8 @@ pub fn begin<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
     }
 }
 
-/// Looks up the service of a packet of no known flow. What a backend sends, a later fragment and an
-/// error begin none.
+/// Looks up the service of a packet without a flow. Backends' packets, later fragments and ICMP
+/// errors do not begin flows.
 #[inline(always)]
 pub fn look_up(work: &mut Work, lcore: &Lcore<'_>) {
     let ip = &work.inner;
@@ -88,8 +90,8 @@ pub fn look_up(work: &mut Work, lcore: &Lcore<'_>) {
     }
 }
 
-/// Whether a plain packet is to a port that this machine itself answers on: it goes past frontends
-/// of any port and of networks.
+/// Returns true if a plain packet is addressed to a port that this machine serves itself. Such
+/// packets bypass frontends that cover all ports or networks.
 #[inline(always)]
 fn is_own(work: &Work, lcore: &Lcore<'_>) -> bool {
     let (ip, settings) = (&work.inner, &lcore.snapshot().settings);
@@ -104,7 +106,7 @@ fn choose(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(),
         plain && lcore.snapshot().settings.is_source(&work.inner.dst)
     };
     if answer || work.quoted.is_some() || translated() {
-        // The look-up of a burst goes before its inserts: the flow may have begun within it.
+        // The burst's lookups precede its inserts: the flow may have begun within the burst.
         track::look_again(window, work, lcore)?;
         if !work.open() || work.ends_flow() {
             return Ok(());
@@ -142,7 +144,7 @@ fn for_service(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Resul
     let translated = service.needs_entry();
     let tracked = lcore.admits_new_flow(translated);
     if !tracked {
-        // The look-up of a burst goes before its inserts: the flow may have begun within it.
+        // The burst's lookups precede its inserts: the flow may have begun within the burst.
         track::look_again(window, work, lcore)?;
         if !work.open() || work.ends_flow() {
             return Ok(());
@@ -172,9 +174,9 @@ fn for_service(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Resul
     Ok(())
 }
 
-/// An ICMP error about an answer of a flow that is in no table. Where the answer goes past us
-/// (direct return), or is found again without an entry, the error goes to the backend that the
-/// flow's own packets get, and begins no flow.
+/// Handles an ICMP error about an answer of a flow that is in no table. If answers bypass this
+/// appliance (direct server return) or are matched without an entry, the error goes to the backend
+/// that receives the flow's packets. It begins no flow.
 #[cold]
 fn for_quote(work: &mut Work, lcore: &Lcore<'_>, quoted: &Ip) -> Result<(), DropReason> {
     let (set, plain) = (lcore.set(), work.front.arrival == Arrival::Plain);
@@ -204,9 +206,9 @@ fn for_quote(work: &mut Work, lcore: &Lcore<'_>, quoted: &Ip) -> Result<(), Drop
     Ok(())
 }
 
-/// Whether the source is martian or a frontend's address. A gateway's packet may come from another
-/// frontend's address, because frontends behind an inspecting gateway are hosts; not from its own
-/// destination.
+/// Returns true if the source address is martian or a frontend's. Frontends behind an inspecting
+/// gateway are hosts, so a gateway's packet may come from another frontend's address, but not from
+/// its own destination.
 fn is_martian(work: &Work, lcore: &Lcore<'_>) -> bool {
     let (src, scope_key) = (&work.inner.src, work.front.scope_key);
     src.is_martian()
@@ -214,7 +216,7 @@ fn is_martian(work: &Work, lcore: &Lcore<'_>) -> bool {
         || work.front.arrival == Arrival::Plain && lcore.set().address_marked(scope_key, src)
 }
 
-/// The backend that the client stays with, or will from now on.
+/// Returns the backend of the client by affinity, and records or refreshes it.
 #[inline(never)]
 fn stay(work: &Work, lcore: &Lcore<'_>, service: &Service) -> Option<u32> {
     let (set, affinities, now_s) = (lcore.set(), lcore.affinities(), lcore.now_s());
@@ -226,7 +228,7 @@ fn stay(work: &Work, lcore: &Lcore<'_>, service: &Service) -> Option<u32> {
     Some(backend)
 }
 
-/// The client at an address, and the backend that it stays with or would be given.
+/// Returns the client at an address, and its backend by affinity or else by selection.
 fn stays(work: &Work, lcore: &Lcore<'_>, service: &Service, addr: Addr) -> Option<(Client, u32)> {
     let (set, affinities) = (lcore.set(), lcore.affinities());
     let client = Client { scope: work.front.scope, service: work.service, addr };
@@ -238,7 +240,7 @@ fn stays(work: &Work, lcore: &Lcore<'_>, service: &Service, addr: Addr) -> Optio
     Some((client, backend))
 }
 
-/// A later fragment whose first one has not come by: it can only go where addresses alone decide.
+/// Handles a later fragment without a known first one: only addresses can decide on it.
 fn later_fragment(work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
     let dst = work.inner.dst;
     let ours = lcore.set().address_marked(work.front.scope_key, &dst)
@@ -251,11 +253,11 @@ fn later_fragment(work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> 
     for_nobody(work, lcore)
 }
 
-/// What no service claims.
+/// Handles a packet that matches no service.
 #[inline(never)]
 fn for_nobody(work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
     let snapshot = lcore.snapshot();
-    // Few packets depend on it, so that only those look it up.
+    // The lookup is limited to the few packets whose handling depends on it.
     let asks = matches!(work.inner.kind, L4::IcmpEcho { request: true });
     let asks = asks || work.inner.fragment == Fragment::First;
     let marked = asks && lcore.set().address_marked(work.front.scope_key, &work.inner.dst);
@@ -284,7 +286,7 @@ fn for_nobody(work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
         };
     }
     let (dst, settings) = (&work.inner.dst, &snapshot.settings);
-    // A probe's answer comes plain from a backend that answers its clients directly.
+    // A backend that answers its clients directly answers probes without a tunnel.
     if settings.is_local(dst) || dst.is_link_local() || lcore.set().probe(dst).is_some() {
         work.verdict = Verdict::Punt;
         return Ok(());
@@ -320,7 +322,7 @@ fn prepare(
             work.path.mode = Mode::Dsr as u8;
             work.path.flags = PATH_ONE_WAY;
         }
-        // A gateway's flow never uses direct return: the answer would have no way back.
+        // A gateway's flow never uses direct server return: the answer would have no return path.
         Some(Mode::Tunnel | Mode::Dsr) => work.path.mode = Mode::Tunnel as u8,
         None => return Err(DropReason::NoBackend),
     }
@@ -328,7 +330,7 @@ fn prepare(
     Ok(())
 }
 
-/// The flow of `work` is prepared.
+/// Marks the prepared flow of `work` for insertion.
 fn begins(work: &mut Work, lcore: &Lcore<'_>) {
     work.back_hash = work.hash;
     if let Some((back, _)) = back(work) {
@@ -338,8 +340,8 @@ fn begins(work: &mut Work, lcore: &Lcore<'_>) {
     work.pending |= Work::BEGINS;
 }
 
-/// The flow's key on the backend's side, and the initiator's end of it; none where answers bypass
-/// this appliance.
+/// Returns the flow's key on the backend's side and the initiator's end of it, or `None` if answers
+/// bypass this appliance.
 fn back(work: &Work) -> Option<(FlowKey, Side)> {
     let path = &work.path;
     if path.is_nat() {
@@ -349,7 +351,7 @@ fn back(work: &Work) -> Option<(FlowKey, Side)> {
     is_tunnel.then_some((FlowKey { scope: SCOPE_PLAIN, ..work.key }, work.side))
 }
 
-/// Inserts the flow whose path is prepared.
+/// Inserts the prepared flow.
 fn insert_chosen(
     window: &Window<'_>,
     work: &mut Work,
@@ -366,8 +368,8 @@ fn insert_chosen(
     }
     note_origin(window, work, lcore);
     let done = match insert(window, work, lcore, service, back(work), NONE) {
-        // Our own options tell endpoints apart where 5-tuples can't. Plain answers, which have
-        // none, belong to the flow that came first.
+        // Weir's own options distinguish endpoints where 5-tuples do not. Plain answers, which have
+        // no options, belong to the first flow.
         Err(InsertError::BackTaken(_)) if service.tunnel == TunnelKind::Geneve as u8 => {
             insert(window, work, lcore, service, None, NONE)
         }
@@ -386,22 +388,22 @@ fn insert_chosen(
     Ok(())
 }
 
-/// Notes how answers of a flow by tunnel go back whose entry is gone, or was never made.
+/// Records the return leg for answers of a tunnel flow whose entry is gone or was never created.
 fn note_origin(window: &Window<'_>, work: &Work, lcore: &Lcore<'_>) {
     if work.path.mode == Mode::Tunnel as u8 {
         origin::note(window, work, lcore);
     }
 }
 
-/// A flow by tunnel or direct return goes on without an entry: selection alone finds the backend
-/// again, and only answers need the entry.
+/// Forwards a packet of a tunnel or direct-server-return flow without an entry: selection finds the
+/// same backend again, and only answers need the entry.
 fn untracked(work: &mut Work, lcore: &Lcore<'_>) {
     lcore.page().count(Counter::FlowsUntracked, 1);
     towards_backend(work);
 }
 
-/// Inserts a translated flow, whose port is claimed: both entries or neither. Where its entry on
-/// the backend's side is another's, the next one of our addresses is tried.
+/// Inserts a translated flow whose port is claimed: both entries or neither. If another flow has
+/// the entry on the backend's side, the next local address is tried.
 fn insert_translated(
     window: &Window<'_>,
     work: &mut Work,
@@ -418,7 +420,7 @@ fn insert_translated(
         lcore.nat_ports().release(map, work.path.nat_port);
         work.frees_ports = true;
         match error {
-            // The port is another flow's by another map: another address may do.
+            // Another flow has the port through another map: another local address may be free.
             InsertError::BackTaken(_) if !work.nat_evicts => {
                 let backend = backend.ok_or(DropReason::NoBackend)?;
                 claim(work, lcore, backend, map + 1)?;
@@ -433,9 +435,9 @@ fn insert_translated(
     }
 }
 
-/// Claims a port towards a backend: a free one of its maps from `first` on, one for each of our
-/// addresses of its family, else one of a flow that can be evicted. False where it is to be called
-/// again for that, by [`evict`].
+/// Claims a NAT port towards a backend: a free port of the maps from `first` on (one per local
+/// address of the backend's family), else the port of a flow that can be evicted. Returns false if
+/// the caller must call [`evict`] for the latter.
 fn claim(
     work: &mut Work,
     lcore: &Lcore<'_>,
@@ -466,8 +468,8 @@ fn claim(
         work.pending |= Work::EVICTS;
         return Ok(false);
     }
-    // All ports of all addresses are used up. One address is looked at, so that a refusal costs the
-    // same however many there are.
+    // All ports of all addresses are in use. Only one address is examined, so that a failure costs
+    // the same for any number of addresses.
     let nth = (work.hash as u32).checked_rem(addresses).ok_or(DropReason::NatNoAddress)?;
     let (map, ours) = maps.clone().nth(nth as usize).ok_or(DropReason::NatNoAddress)?;
     let (ip, path) = (&work.inner, &work.path);
@@ -479,10 +481,9 @@ fn claim(
     Ok(true)
 }
 
-/// Takes a port of a used-up map from an unconfirmed or reset flow: of the ports that were
-/// allocated longest ago a few are examined. A port is one flow's, of the new flow's protocol or of
-/// one other.
-/// `back` returns the key of such a flow.
+/// Takes a port of an exhausted map from an unconfirmed or reset flow, among the few that were
+/// allocated longest ago. A port belongs to one flow, either of the new flow's protocol or of the
+/// other one. `back` returns the backend-side key of a flow with this protocol and port.
 #[cold]
 fn evicted_port(
     lcore: &Lcore<'_>,

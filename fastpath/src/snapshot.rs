@@ -1,7 +1,7 @@
-//! What an lcore copies for itself at each switch: tunnels and settings.
+//! `Snapshot`: the tunnels and settings that an lcore copies at each table switch.
 //!
-//! They are few and met by every packet, so a private copy spares the hot path all questions of
-//! generation; services, frontends and backends are read in place.
+//! They are small and used by every packet; a private copy avoids generation checks on the hot
+//! path. Services, frontends and backends are read in place.
 
 use packet::addr::Addr;
 use tables::record::{
@@ -9,19 +9,19 @@ use tables::record::{
 };
 use tables::set::TableSet;
 
-/// Most tunnels an appliance has (the region's own limit).
+/// The maximum number of tunnels, which is also the region's limit.
 pub const TUNNELS: usize = 64;
 
-/// A tunnel with its number in the tables.
+/// A tunnel with its number in the tables, prepared for lookups.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownTunnel {
-    /// Its number.
+    /// Number of the tunnel in the tables.
     pub id: u32,
-    /// What it is made of.
+    /// Encapsulation.
     pub kind: TunnelKind,
-    /// The record.
+    /// The table record.
     pub record: Tunnel,
-    /// Its admitted sources as networks and masks, the first `source_count`.
+    /// Admitted sources as networks and masks; the first `source_count` are valid.
     sources: [(Addr, Addr); TUNNEL_SOURCES],
     source_count: usize,
 }
@@ -34,13 +34,13 @@ impl KnownTunnel {
         KnownTunnel { id, kind, record: *record, sources, source_count }
     }
 
-    /// True when backends send by it, not a gateway.
+    /// Returns true if backends, and not a gateway, send through this tunnel.
     #[inline(always)]
     pub fn is_backend(&self) -> bool {
         self.record.flags & TUNNEL_BACKEND != 0
     }
 
-    /// True when the gateway's nodes may send from `source`.
+    /// Returns true if the gateway's nodes may send from `source`.
     #[inline(always)]
     pub fn admits(&self, source: &Addr) -> bool {
         let mut admitted = false;
@@ -51,8 +51,8 @@ impl KnownTunnel {
         admitted
     }
 
-    /// The longest inner packet that is returned if it is for no service; 0 where none is, as of
-    /// what backends send.
+    /// Returns the maximum length in bytes of an inner packet that is returned if it matches no
+    /// service; 0 if none is returned, as for backends' tunnels.
     pub fn returned(&self) -> u16 {
         match (self.record.inner_mtu, self.no_service()) {
             _ if self.is_backend() => 0,
@@ -62,38 +62,38 @@ impl KnownTunnel {
         }
     }
 
-    /// Whether what is returned crosses to the tunnel's peer.
+    /// Returns true if returned packets cross to the tunnel's peer.
     pub fn crosses(&self) -> bool {
         self.record.flags & TUNNEL_CROSS != 0
     }
 
-    /// What becomes of a packet that is for no service.
+    /// Returns how packets that match no service are handled.
     pub fn no_service(&self) -> NoService {
         NoService::from_u8(self.record.no_service)
     }
 }
 
-/// One generation's tunnels and settings.
+/// The tunnels and settings of one generation.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// The generation that they are of.
+    /// The generation of the tables.
     pub generation: u32,
-    /// The live tunnels.
+    /// The tunnels that are live in this generation.
     pub tunnels: Vec<KnownTunnel>,
-    /// What holds for the whole appliance.
+    /// The settings of the whole appliance.
     pub settings: Settings,
-    /// Our address by arm and family (IPv4 first); unspecified where there is none.
+    /// Local address by arm and family (IPv4 first); unspecified if there is none.
     own: [[Addr; 2]; 2],
 }
 
 impl Snapshot {
-    /// An empty one, with room for all that a table set may hold.
+    /// Creates an empty snapshot with the capacity for the tunnels of any table set.
     pub fn empty() -> Snapshot {
         let (settings, own) = (Settings::EMPTY, [[Addr::UNSPECIFIED; 2]; 2]);
         Snapshot { generation: 0, tunnels: Vec::with_capacity(TUNNELS), settings, own }
     }
 
-    /// Takes over the tunnels and settings of `set`, without allocating.
+    /// Copies the tunnels and settings of `set`, without allocating.
     pub fn refill(&mut self, set: &TableSet<'_>) {
         self.generation = set.generation();
         self.settings = *set.settings();
@@ -110,12 +110,12 @@ impl Snapshot {
         }
     }
 
-    /// The tunnel numbered `id`, with its index.
+    /// Returns the tunnel numbered `id`.
     pub fn tunnel(&self, id: u32) -> Option<&KnownTunnel> {
         self.tunnels.iter().find(|t| t.id == id)
     }
 
-    /// Our address of the family of `like` on `arm`.
+    /// Returns the local address on `arm` in the family of `like`.
     #[inline(always)]
     pub fn local_on(&self, arm: u8, like: &Addr) -> Option<&Addr> {
         let own = &self.own[usize::from(arm & 1)][usize::from(!like.is_v4())];

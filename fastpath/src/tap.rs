@@ -1,8 +1,8 @@
-//! The kernel's end of an arm: a persistent TAP with the port's MAC and the arm's addresses.
+//! The kernel's end of an arm: a persistent TAP with the port's MAC address and the arm's
+//! addresses.
 //!
-//! It outlives the fastpath, so that a TCP or BGP session to the appliance survives a restart. It
-//! is made and addressed before EAL starts, by the control thread's own means; no lcore ever
-//! touches it.
+//! The device outlives the fast path, so that TCP and BGP sessions to the appliance survive a
+//! restart. It is set up before the lcores start; only the control thread uses it.
 
 use config::checked::Arm;
 use netlink::{ChangeError, Netlink, Setting, Verb};
@@ -10,28 +10,28 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 
-/// Why the exception port of an arm could not be made.
+/// The reason for which the exception port of an arm could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TapError {
-    /// The kernel refused the device.
+    /// The kernel did not create the device.
     #[error(
         "{arm}.tap = \"{name}\": the kernel did not make this TAP device: {source}. \
          It needs root (CAP_NET_ADMIN) and /dev/net/tun; another fastpath may hold it"
     )]
     Device {
-        /// Which arm.
+        /// Name of the arm.
         arm: &'static str,
         /// Interface name.
         name: String,
-        /// The kernel's answer.
+        /// The error from the kernel.
         source: io::Error,
     },
-    /// The kernel refused to bring it up, or an address or a route.
+    /// The kernel did not bring the device up, or rejected an address or a route.
     #[error("{arm}: {source}")]
     Address {
-        /// Which arm.
+        /// Name of the arm.
         arm: &'static str,
-        /// What was asked, and what the kernel returned.
+        /// The requested change and the kernel's error.
         source: ChangeError,
     },
 }
@@ -42,8 +42,9 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Makes the TAP, or takes over the one that an earlier run left, and gives it the arm's MAC,
-    /// MTU, addresses and default routes. Idempotent: what is already so is not touched.
+    /// Creates the TAP, or opens the one of an earlier run, and sets the arm's MAC address, MTU,
+    /// addresses and default routes. Idempotent: settings that are already in place are not
+    /// changed.
     pub fn open(arm_name: &'static str, arm: &Arm, mac: [u8; 6]) -> Result<Tap, TapError> {
         let refused = |source| TapError::Device { arm: arm_name, name: arm.tap.clone(), source };
         let device = DeviceBuilder::new()
@@ -59,7 +60,7 @@ impl Tap {
             device.set_mac_address(mac).map_err(refused)?;
         }
         device.set_nonblocking(true).map_err(refused)?;
-        // The kernel must not invent IPv6 traffic (router solicitations) on an arm without IPv6.
+        // An arm without IPv6 must not send IPv6 packets of its own (router solicitations).
         let six = if arm.addresses.iter().any(|a| a.addr.is_ipv6()) { "0" } else { "1" };
         let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", arm.tap), six);
         let failed = |source| TapError::Address { arm: arm_name, source };
@@ -71,12 +72,12 @@ impl Tap {
         Ok(Tap { device })
     }
 
-    /// Reads one frame the kernel sends; `None` when there is none now.
+    /// Reads a frame from the kernel, or returns `None` if none is pending.
     pub fn receive(&self, frame: &mut [u8]) -> Option<usize> {
         self.device.recv(frame).ok()
     }
 
-    /// Gives the kernel a frame; false when it took it not.
+    /// Sends a frame to the kernel. Returns false if the kernel rejected it.
     pub fn send(&self, frame: &[u8]) -> bool {
         self.device.send(frame).is_ok()
     }

@@ -1,15 +1,15 @@
-//! Following sampled packets stage by stage.
+//! Traces: sampled packets are followed stage by stage.
 //!
-//! `weir trace` gives each lcore a filter and a number of packets. Between two stages the lcore
-//! tells slowpath what it knows of the packets that match; nothing inside the stages knows of it,
-//! and when no trace is on, it costs one comparison a stage.
+//! `weir trace` gives each lcore a filter and a number of packets. After each stage the lcore sends
+//! slowpath the state of the matching packets. The stages themselves are unaware of traces; while
+//! no trace is on, the cost is one comparison per burst.
 
 use crate::burst::{Burst, Work};
 use crate::verdict::{Exit, Verdict};
 pub use tables::command::Stage;
 use tables::command::{Decision, Event, Seen, TraceFilter, Way};
 
-/// One trace on one lcore.
+/// A trace on one lcore.
 #[derive(Debug, Default)]
 pub struct Trace {
     filter: Option<TraceFilter>,
@@ -18,19 +18,19 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Starts a trace, in place of the one that runs.
+    /// Starts a trace and replaces a running one.
     pub fn start(&mut self, filter: TraceFilter) {
         self.left = filter.count;
         self.filter = Some(filter);
     }
 
-    /// True while packets are still to be followed.
+    /// Returns true while a trace is on.
     #[inline(always)]
     pub fn is_on(&self) -> bool {
         self.filter.is_some()
     }
 
-    /// After decap: chooses which packets of the burst to follow.
+    /// Selects the packets of a burst to follow. Called after decap.
     pub fn choose<B>(&mut self, burst: &mut Burst<B>) {
         let Some(filter) = self.filter else { return };
         for work in &mut burst.work[..burst.len] {
@@ -43,14 +43,14 @@ impl Trace {
         }
     }
 
-    /// The burst has left the last stage: a trace without packets left is over.
+    /// Ends the trace if it has no packets left. Called after the last stage of a burst.
     pub fn burst_done(&mut self) {
         if self.left == 0 {
             self.filter = None;
         }
     }
 
-    /// What is known of `work` after `stage`.
+    /// Returns the event that reports the state of `work` after `stage`.
     pub fn event(work: &Work, stage: Stage) -> Event {
         let (decision, reason) = decided(work.verdict);
         let (way, exit_arm) = match work.exit {
@@ -77,7 +77,7 @@ impl Trace {
     }
 }
 
-/// A verdict without what belongs to it, and for a drop the reason's number.
+/// Returns the verdict without its values, and for a drop the number of its reason.
 fn decided(verdict: Verdict) -> (Decision, u8) {
     let decision = match verdict {
         Verdict::Undecided => Decision::Undecided,

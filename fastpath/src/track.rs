@@ -1,8 +1,8 @@
-//! Stage 4, track: does the packet belong to a flow that is known?
+//! Stage 4, track: matches the packet to an established flow.
 //!
-//! A known flow keeps its backend, whatever the tables say today. What comes from the gateway's
-//! side refreshes the flow's gateway leg of that direction, so that what goes back carries the
-//! latest options.
+//! An established flow keeps its backend, independent of the current tables. A packet from the
+//! gateway's side refreshes the flow's gateway leg of its direction, so that returned packets carry
+//! the latest options.
 
 use crate::burst::{Arrival, Work};
 use crate::lcore::Lcore;
@@ -22,15 +22,15 @@ use tables::fragment::{FragmentKey, FragmentTarget};
 use tables::reason::DropReason;
 use tables::record::{BackendState, Mode, TunnelKind, WhenFailed};
 
-/// Looks the packet's flow up and asks the cache for its path.
+/// Looks up the packet's flow and prefetches its path.
 #[inline(always)]
 pub fn find(work: &mut Work, lcore: &Lcore<'_>) {
-    // A later fragment has no ports: its datagram's first fragment said which flow it is of. An
-    // error about one has no key: nobody remembers which flow's it was.
+    // A later fragment has no ports: the first fragment of its datagram determines the flow. An
+    // error about a later fragment has no key, and its flow is not recorded.
     if work.open() && work.inner.fragment != Fragment::Later {
         lcore.flows().find_to(work.hash, &work.key, &mut work.hit);
         if let Some(hit) = &work.hit {
-            // An answer reads four lines where a request reads one.
+            // An answer reads four cache lines, a request one.
             match hit.is_front() && hit.from_initiator(work.side) {
                 true => lcore.flows().prefetch_path(hit),
                 false => lcore.flows().prefetch_answer(hit),
@@ -39,7 +39,7 @@ pub fn find(work: &mut Work, lcore: &Lcore<'_>) {
     }
 }
 
-/// Decides where a known flow's packet goes.
+/// Decides on a packet of an established flow.
 #[inline(always)]
 pub fn track<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
     if work.open()
@@ -49,8 +49,8 @@ pub fn track<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
     }
 }
 
-/// As [`track`], of a packet whose flow may have begun since the burst's look-ups. True where that
-/// is to end.
+/// Like [`track`], for a packet whose flow may have begun since the burst's lookups. Returns true
+/// if that flow is to end.
 #[cold]
 pub fn again<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) -> bool {
     if let Err(reason) = look_again(&buffer.window(), work, lcore) {
@@ -59,8 +59,8 @@ pub fn again<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) -> b
     work.ends_flow()
 }
 
-/// Looks the packet up once more: what an earlier packet of its burst changed of their flow is not
-/// in what was found.
+/// Repeats the lookup: an earlier packet of the burst may have changed the flow since the first
+/// one.
 #[cold]
 pub fn find_again(work: &mut Work, lcore: &Lcore<'_>) {
     if work.open() && work.inner.fragment != Fragment::Later {
@@ -68,7 +68,7 @@ pub fn find_again(work: &mut Work, lcore: &Lcore<'_>) {
     }
 }
 
-/// Looks once more for the flow of a packet that had none, and decides if there is one by now.
+/// Repeats the lookup of a packet that had no flow, and decides on it if there is one now.
 #[cold]
 pub fn look_again(
     window: &Window<'_>,
@@ -82,7 +82,7 @@ pub fn look_again(
     follow(window, work, lcore)
 }
 
-/// The datagram that a fragment belongs to.
+/// Returns the key of the datagram that a fragment belongs to.
 pub fn fragment_key(scope: u32, ip: &Ip) -> FragmentKey {
     FragmentKey { scope, src: ip.src, dst: ip.dst, id: ip.fragment_id, proto: ip.proto }
 }
@@ -96,7 +96,7 @@ fn follow(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(),
     let from_initiator = hit.from_initiator(work.side);
     let known = known(window, work, lcore, &hit, from_initiator);
     if work.open() && !work.ends_flow() {
-        work.hit = None; // It is not the packet's flow any more.
+        work.hit = None; // It is no longer the packet's flow.
     }
     known
 }
@@ -113,7 +113,7 @@ fn follow_fragment(
             known(window, work, lcore, &hit, from_initiator)?;
             if !work.open() || work.ends_flow() {
                 work.hit = Some(hit);
-                // Addresses alone don't always say it: both may be the same.
+                // The addresses alone do not determine it: both may be equal.
                 let initiator = hit.initiator();
                 work.side = if from_initiator { initiator } else { initiator.other() };
             }
@@ -127,7 +127,7 @@ fn follow_fragment(
     }
 }
 
-/// Decides for a packet of a known flow.
+/// Decides on a packet of an established flow.
 #[inline(always)]
 fn known(
     window: &Window<'_>,
@@ -144,7 +144,7 @@ fn known(
     }
     let kernels = work.front.arrival == Arrival::Kernel;
     if work.path.flags & PATH_REDIRECT != 0 && kernels == hit.is_front() {
-        return Ok(()); // To the proxy's own port, and not by its service.
+        return Ok(()); // The packet is addressed to the proxy's own port and not to its service.
     }
     let answer = is_answer(work, hit, from_initiator);
     if !answer {
@@ -155,7 +155,7 @@ fn known(
         }
     }
     if !answer && work.path.mode == Mode::Nat as u8 && !from_initiator {
-        return Ok(()); // From the service's own address towards the client: not ours to balance.
+        return Ok(()); // Sent from the service's address to the client: not load-balanced.
     }
     flows.touch(hit, lcore.now_s());
     work.service = work.path.service;
@@ -170,7 +170,7 @@ fn known(
         {
             return Err(DropReason::UnknownBackendTunnel);
         }
-        // A flow is confirmed once its client went on after an answer.
+        // A flow is confirmed once its client sends another packet after an answer.
         if let Some(flags) = work.inner.kind.flow_flags() {
             note(work, lcore, hit, flags, from_initiator);
         }
@@ -187,19 +187,20 @@ fn known(
     Ok(())
 }
 
-/// Which way: true from the backend's side to the gateway or client.
+/// Returns true for a packet from the backend's side towards the gateway or client.
 #[inline(always)]
 fn is_answer(work: &Work, hit: &Hit, from_initiator: bool) -> bool {
     match work.front.arrival {
-        // Of the kernel's only a proxy's answers come so far.
+        // Of the kernel's packets only a proxy's answers get here.
         Arrival::Backend | Arrival::Kernel => true,
         Arrival::Plain => !hit.is_front() || !from_initiator,
         Arrival::Gateway => false,
     }
 }
 
-/// Whether the flow goes on with its backend. It moves when that is gone, when a new connection on
-/// the old 5-tuple should choose anew, and when its service says so of failed backends.
+/// Decides if the flow keeps its backend. It moves if the backend is gone, if a new connection
+/// reuses the 5-tuple and the backend is not active, and if the service moves flows of failed
+/// backends.
 #[inline(always)]
 fn keeps_backend(
     work: &mut Work,
@@ -231,7 +232,7 @@ fn keeps_backend(
     WhenFailed::Keep
 }
 
-/// What the service says of flows whose backend has failed. Counts those that move.
+/// Returns how the service handles flows whose backend has failed. Counts those that move.
 #[cold]
 fn when_failed(work: &Work, lcore: &Lcore<'_>) -> WhenFailed {
     let fate = lcore.set().when_failed(work.path.service, work.inner.kind, work.hash);
@@ -241,8 +242,8 @@ fn when_failed(work: &Work, lcore: &Lcore<'_>) -> WhenFailed {
     fate
 }
 
-/// As [`keeps_backend`], of a flow without one: only to a proxy it goes on. A new connection on the
-/// old 5-tuple asks its service once more.
+/// Like [`keeps_backend`], for a flow without a backend: it continues only if it is redirected to a
+/// proxy and the packet does not open a new connection on the same 5-tuple.
 #[cold]
 fn keeps_proxy(work: &mut Work, lcore: &Lcore<'_>, hit: &Hit, from_initiator: bool) -> bool {
     if work.path.flags & PATH_REDIRECT == 0 {
@@ -252,7 +253,7 @@ fn keeps_proxy(work: &mut Work, lcore: &Lcore<'_>, hit: &Hit, from_initiator: bo
     flags.is_none_or(|flags| note(work, lcore, hit, flags, from_initiator) != TcpState::Reopened)
 }
 
-/// Notes the packet's TCP flags.
+/// Updates the flow's state by the packet's TCP flags.
 #[inline(always)]
 fn note(
     work: &mut Work,
@@ -268,7 +269,7 @@ fn note(
     state
 }
 
-/// Ends the flow of a packet, by whose [`Work::pending`] it moves or is reset.
+/// Ends the flow of a packet that [`Work::pending`] marks to be moved or reset.
 #[cold]
 pub fn end(work: &mut Work, lcore: &Lcore<'_>, resets: bool) {
     if let Some(ended) = work.hit.take().and_then(|hit| lcore.flows().remove(&hit)) {
@@ -280,7 +281,7 @@ pub fn end(work: &mut Work, lcore: &Lcore<'_>, resets: bool) {
     }
 }
 
-/// Sets the verdict for a packet on its way to the backend; `path` is known.
+/// Sets the verdict of a packet to the backend, from `path`.
 #[inline(always)]
 pub fn towards_backend(work: &mut Work) {
     work.verdict = match work.path.mode == Mode::Nat as u8 {
@@ -290,8 +291,8 @@ pub fn towards_backend(work: &mut Work) {
     };
 }
 
-/// Remembers which flow the later fragments of this datagram are of. Where there is no room for
-/// that, only they are lost: a flood of first fragments takes nothing from whole packets.
+/// Records the flow of this datagram for its later fragments. If the table is full, only those
+/// fragments are lost: a flood of first fragments does not affect whole packets.
 pub fn remember(work: &Work, lcore: &Lcore<'_>, target: FragmentTarget) {
     let key = fragment_key(work.front.scope, &work.inner);
     if lcore.fragments().remember(&key, target, lcore.now_s()).is_err() {
@@ -299,8 +300,7 @@ pub fn remember(work: &Work, lcore: &Lcore<'_>, target: FragmentTarget) {
     }
 }
 
-/// Has the gateway's side of the packet taken over ([`change_leg`]) where it differs from what the
-/// flow has.
+/// Schedules an update of the flow's gateway leg ([`change_leg`]) if the packet's differs.
 #[inline(always)]
 fn refresh_leg(
     window: &Window<'_>,
@@ -324,8 +324,8 @@ fn refresh_leg(
     }
 }
 
-/// Whether a flow takes over the leg of a gateway's packet of this direction. A VXLAN gateway has a
-/// tunnel for each direction; answers go by the client's.
+/// Returns true if the flow adopts the leg of a packet of this direction. A VXLAN gateway has one
+/// tunnel per direction; answers use the client's.
 #[inline(never)]
 fn counts(work: &Work, lcore: &Lcore<'_>, from_initiator: bool) -> bool {
     from_initiator
@@ -333,7 +333,7 @@ fn counts(work: &Work, lcore: &Lcore<'_>, from_initiator: bool) -> bool {
         || lcore.snapshot().tunnels[usize::from(work.front.tunnel)].kind != TunnelKind::Vxlan
 }
 
-/// Takes over a leg that differs.
+/// Replaces the flow's gateway leg by that of the packet.
 #[cold]
 pub fn change_leg(window: &Window<'_>, work: &Work, lcore: &Lcore<'_>) {
     let Some(hit) = &work.hit else { return };

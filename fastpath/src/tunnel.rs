@@ -1,4 +1,4 @@
-//! Tunnels: to a backend, and from a backend back to the flow's gateway or plain client.
+//! Tunnels to backends, and from backends back to the flow's gateway or plain client.
 
 use crate::burst::{Arrival, Work};
 use crate::cross;
@@ -27,7 +27,7 @@ use tables::record::{
     Mode, SERVICE_CHECKSUM, Service, TUNNEL_BACKEND, TUNNEL_CHECKSUM, TunnelKind,
 };
 
-/// Puts a packet on its service's tunnel to the flow's backend.
+/// Sends a packet through its service's tunnel to the flow's backend.
 #[inline(always)]
 pub fn to_backend<B: Buffer>(
     buffer: &mut B,
@@ -52,7 +52,7 @@ pub fn to_backend<B: Buffer>(
     send(buffer, work, lcore, service, gateway, Some(key))
 }
 
-/// As [`send`], with headers made ready.
+/// Like [`send`], with headers from a template.
 #[inline(always)]
 fn send_ready<B: Buffer>(
     buffer: &mut B,
@@ -84,7 +84,7 @@ fn send_ready<B: Buffer>(
     Ok(())
 }
 
-/// Puts a probe of the kernel's on the tunnel of its backend's service.
+/// Sends a probe of the kernel through the tunnel of its backend's service.
 #[inline(never)]
 pub fn probe<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) -> Result<(), Refused> {
     let set = lcore.set();
@@ -98,7 +98,8 @@ pub fn probe<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) -> R
     send(buffer, work, lcore, service, 0, None)
 }
 
-/// Writes the outer headers towards the backend of `work`, and has those of this `key` made ready.
+/// Writes the outer headers towards the backend of `work`, and caches a template of them under
+/// `key`.
 #[inline(never)]
 fn send<B: Buffer>(
     buffer: &mut B,
@@ -112,7 +113,8 @@ fn send<B: Buffer>(
     let to = work.path.backend_addr;
     let ours = lcore.local_on(way.arm(), &to).ok_or(Refused::Drop(DropReason::NoRoute))?;
     let kind = TunnelKind::from_u8(service.tunnel).ok_or(Refused::Drop(DropReason::NoBackend))?;
-    // UDP's source port and IPv6's flow label differ by flow; IPv4 alone has but its addresses.
+    // UDP source port and IPv6 flow label vary by flow; for IPIP over IPv4 only the source address
+    // can.
     let drawn = match kind {
         TunnelKind::Ipip if to.is_v4() => {
             lcore.snapshot().settings.ipip_source(way.arm(), work.hash)
@@ -144,10 +146,10 @@ fn send<B: Buffer>(
     Ok(())
 }
 
-/// Replaces all in front of the inner packet by `outer`.
+/// Replaces all bytes before the inner packet by `outer`.
 #[inline(always)]
 fn put_on<B: Buffer>(buffer: &mut B, work: &Work, outer: &Outer<'_>) -> Result<(), Refused> {
-    // Read before there may be a header segment in front, by which the packet is out of sight.
+    // Computed before a header segment may be prepended, which would hide the inner packet.
     let id = datagram_id(&buffer.window(), usize::from(work.inner.at), outer.inner_v6);
     make_room(buffer, work, outer_len(outer))?;
     let inner_len = usize::from(work.inner.end - work.inner.at);
@@ -155,20 +157,20 @@ fn put_on<B: Buffer>(buffer: &mut B, work: &Work, outer: &Outer<'_>) -> Result<(
     Ok(())
 }
 
-/// Has the inner packet stand behind `front` bytes, and nothing behind it.
+/// Places the inner packet at offset `front` and truncates the frame after it.
 #[inline(always)]
 fn make_room<B: Buffer>(buffer: &mut B, work: &Work, front: usize) -> Result<(), Refused> {
     trim(buffer, work);
     let before = usize::from(work.inner.at);
-    // From a gateway's tunnel to one of the same build nothing moves.
+    // Between tunnels of the same header length nothing moves.
     if before != front && !(buffer.strip(before) && buffer.grow(front)) {
         return Err(Refused::Drop(DropReason::NoHeadroom));
     }
     Ok(())
 }
 
-/// Puts what comes from a backend on its flow's gateway tunnel with the latest options (those of
-/// its own direction, if the gateway brings both), or gives it to the client of a plain flow.
+/// Sends a backend's packet through its flow's gateway tunnel with the latest options (those of its
+/// own direction, if the gateway carries both directions), or to the client of a plain flow.
 #[inline(never)]
 pub fn to_front<B: Buffer>(
     buffer: &mut B,
@@ -222,7 +224,7 @@ pub fn to_front<B: Buffer>(
     Ok(())
 }
 
-/// What an answer needs whose flow is in no table.
+/// Fills in the answer for a flow that is in no table.
 #[cold]
 fn without_flow(
     window: &Window<'_>,
@@ -237,7 +239,8 @@ fn without_flow(
     Ok(())
 }
 
-/// Refuses what is too big for its gateway. What grows may be so for a plain client's arm, too.
+/// Rejects a packet that exceeds its gateway's inner MTU or, if translation between families makes
+/// it grow, the MTU of a plain client's arm.
 #[inline(always)]
 fn may_leave(
     work: &Work,
@@ -264,7 +267,7 @@ fn may_leave(
     })
 }
 
-/// The outer headers towards the flow's gateway: those of the latest packet, turned around.
+/// Returns the outer headers towards the flow's gateway: those of the latest packet, reversed.
 #[inline(always)]
 fn gateway_outer<'a>(
     work: &Work,
@@ -281,8 +284,8 @@ fn gateway_outer<'a>(
     Outer { checksum, ..outer }
 }
 
-/// The tunnel that an inspected packet crosses to: Azure wants what came External back on Internal.
-/// The backend's own answers stay on the tunnel that the request came by.
+/// Returns the tunnel to which an inspected packet crosses: Azure requires packets from External to
+/// return on Internal. Answers of the backend itself stay on the request's tunnel.
 fn crossing<'a>(
     work: &Work,
     lcore: &'a Lcore<'_>,

@@ -1,57 +1,58 @@
-//! What shall happen to a packet: the answer that the stages work out.
+//! Verdicts: what the stages decide to do with a packet.
 
 use tables::reason::DropReason;
 
-/// The verdict on one packet. Stages look only at packets that are still [`Verdict::Undecided`], or
-/// whose verdict is theirs to carry out.
+/// The verdict on one packet. A stage examines only packets that are [`Verdict::Undecided`], or
+/// whose verdict it carries out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// No stage has decided yet.
     Undecided,
-    /// Back to the gateway, inner packet untouched.
+    /// Returned to the gateway, with the inner packet unchanged.
     Return,
-    /// To the flow's backend by rewriting addresses and ports.
+    /// Sent to the flow's backend, with addresses and ports rewritten.
     Nat,
-    /// To the flow's backend in a tunnel. Of the inner packet the TTL is decremented, a congestion
-    /// mark of the gateway's outer header is taken over (RFC 6040), and the MSS option of a SYN is
-    /// lowered where the service sets `mss`; everything else stays.
+    /// Sent to the flow's backend in a tunnel. The inner packet's TTL is decremented, the
+    /// congestion mark of the gateway's outer header is transferred to it (RFC 6040), and the MSS
+    /// option of a SYN is lowered if the service sets `mss`; all other bytes stay unchanged.
     Tunnel,
-    /// From a backend to its flow's gateway, or to the client of a plain flow.
+    /// Sent from a backend to its flow's gateway, or to the client of a plain flow.
     Answer,
-    /// To a proxy on this machine, rewritten, by the exception port.
+    /// Rewritten and sent to a proxy on this machine through the exception port.
     Redirect,
-    /// To this machine's kernel by the exception port.
+    /// Passed to this machine's kernel through the exception port.
     Punt,
-    /// Weir's own answer, made of the packet itself: back the way it came.
+    /// Answered by Weir: the packet is turned into its reply and sent back.
     Reply(Reply),
-    /// From this machine's kernel, out by its arm as it is.
+    /// Sent by this machine's kernel; leaves unchanged through its arm.
     Forward,
-    /// From this machine's kernel to exactly one backend, through its service's tunnel.
+    /// Sent by this machine's kernel to one specific backend, through its service's tunnel.
     Probe,
     /// Dropped, for exactly one reason.
     Drop(DropReason),
 }
 
-/// What Weir answers by itself.
+/// The replies that Weir generates itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reply {
     /// An ICMP echo reply for a frontend's address.
     Echo,
-    /// ICMP fragmentation needed or packet too big; the largest IP packet in bytes that would pass.
+    /// ICMP "fragmentation needed" or "packet too big". The value is the maximum size in bytes of
+    /// an IP packet that would pass.
     TooBig(u16),
-    /// ICMP time exceeded in transit.
+    /// ICMP "time exceeded in transit".
     TimeExceeded,
     /// A TCP reset: the flow's backend has failed.
     Reset,
 }
 
-/// Where the frame goes once the stages are through.
+/// The destination of a frame after the last stage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Exit {
-    /// Nowhere: it is freed.
+    /// None: the frame is freed.
     None,
-    /// Out of the port of this arm.
+    /// The NIC port of this arm.
     Port(u8),
-    /// To the kernel, by the exception port of this arm.
+    /// The kernel, through the exception port of this arm.
     Kernel(u8),
 }

@@ -1,39 +1,39 @@
-//! Groups of this machine by the names that the configuration has for them.
+//! Lookup of the groups that the configuration names.
 
 use config::checked::DATA_GROUP;
 use nix::unistd::Group;
 
-/// Why a group that the configuration names can't be used.
+/// The reason for which a configured group cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum GroupError {
-    /// The machine has no such group.
+    /// The machine has no group with this name.
     #[error(
         "{key} = \"{name}\": this machine has no such group; type `groupadd --system {name}`, or \
          name another"
     )]
     Missing {
-        /// The key.
+        /// Configuration key.
         key: &'static str,
-        /// The name.
+        /// Name of the group.
         name: String,
     },
-    /// The user database does not answer.
+    /// The user database could not be read.
     #[error("{key} = \"{name}\": {source}")]
     System {
-        /// The key.
+        /// Configuration key.
         key: &'static str,
-        /// The name.
+        /// Name of the group.
         name: String,
-        /// What the system said.
+        /// The error from the system.
         source: std::io::Error,
     },
 }
 
-/// The id of the group that `key` names; none where it names none, and where the machine doesn't
-/// have [`DATA_GROUP`].
+/// Returns the ID of the group that `key` names. Returns `None` if it names none, or if it names
+/// [`DATA_GROUP`] and the machine lacks that group.
 ///
 /// # Errors
-/// The machine doesn't have that group, or can't say whether it does.
+/// The machine lacks any other group, or its user database cannot be read.
 pub fn group_id(key: &'static str, name: Option<&str>) -> Result<Option<u32>, GroupError> {
     let Some(name) = name else { return Ok(None) };
     match Group::from_name(name) {

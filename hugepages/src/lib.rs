@@ -1,8 +1,8 @@
-//! Memory made ready before packets move: what the configuration needs, what this machine has,
-//! reserving the rest, and opening the region in it.
+//! Memory that must be available before packets are forwarded: what the configuration needs, what
+//! the machine has, reserving the difference, and opening the region.
 //!
-//! The arithmetic is in `plan.rs` and touches nothing; `machine.rs` reads `/proc` and `/sys`, whose
-//! root is an argument, and `reserve.rs` compares and writes.
+//! `plan.rs` computes the requirements, `machine.rs` reads `/proc` and `/sys` below a root that is
+//! an argument, and `reserve.rs` compares the two and reserves pages.
 
 #![forbid(unsafe_code)]
 

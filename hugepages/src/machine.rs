@@ -1,74 +1,74 @@
-//! What this machine has: pages per NUMA node, mounts, free memory.
+//! The memory of the machine: pages per NUMA node, mounts, free memory.
 
 use std::path::{Path, PathBuf};
 
-/// Bytes of the pages that are planned with.
+/// The size of the planned pages in bytes.
 pub const PAGE_BYTES: u64 = 2 << 20;
 
-/// Directory of the 2 MiB pages below `/sys/kernel/mm` and below each node.
+/// The directory of the 2 MiB pages below `/sys/kernel/mm` and below each node.
 const PAGES: &str = "hugepages/hugepages-2048kB";
 
-/// What the machine has. Every path begins with the root that it was read from.
+/// The memory of the machine. Every path begins with the root from which it was read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Machine {
-    /// `/`, or a made-up tree.
+    /// The root: `/`, or a directory with test files.
     pub root: PathBuf,
-    /// NUMA nodes, at least one, in the order of their numbers.
+    /// NUMA nodes in ascending order, at least one.
     pub nodes: Vec<Node>,
-    /// False where the kernel has no pages of 2 MiB at all.
+    /// Whether the kernel supports pages of 2 MiB.
     pub supported: bool,
     /// Mounted hugetlbfs and tmpfs file systems.
     pub mounts: Vec<Mount>,
-    /// Where BPF file systems are mounted.
+    /// Mount points of BPF file systems.
     pub bpf: Vec<PathBuf>,
-    /// `MemAvailable`, bytes.
+    /// `MemAvailable` in bytes.
     pub available: u64,
 }
 
 /// A NUMA node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
-    /// Its number.
+    /// Number of the node.
     pub id: u32,
-    /// Its CPUs.
+    /// CPUs of the node.
     pub cpus: Vec<u16>,
-    /// Pages of 2 MiB reserved on it.
+    /// Number of 2 MiB pages reserved on the node.
     pub total: u64,
-    /// Those that nobody uses.
+    /// Number of these pages that are free.
     pub free: u64,
-    /// The file that sets how many there are.
+    /// The file that sets the number of reserved pages.
     pub nr: PathBuf,
 }
 
-/// A mounted file system that a region could be on.
+/// A mounted file system that can hold a region.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mount {
-    /// Where, as programs see it.
+    /// Mount point, as seen by programs.
     pub path: PathBuf,
-    /// Bytes of its pages for hugetlbfs; `None` for tmpfs.
+    /// Page size in bytes for hugetlbfs; `None` for tmpfs.
     pub page_bytes: Option<u64>,
 }
 
-/// Why the machine could not be read.
+/// The reason for which the machine's memory could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
-    /// `/proc` is missing, or has not the form that Linux gives it.
+    /// A file in `/proc` is missing or cannot be read.
     #[error(
         "cannot read {}: {reason}; is /proc mounted? type: mount -t proc proc /proc",
         path.display()
     )]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// The error from the system.
         reason: std::io::Error,
     },
-    /// A number that is none.
+    /// A file does not contain a number where one is expected.
     #[error("{} holds {found:?}, no number of kB", path.display())]
     NoNumber {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What it holds.
+        /// The text found instead.
         found: String,
     },
 }
@@ -86,7 +86,7 @@ impl Machine {
         let whole = root.join("sys/kernel/mm").join(PAGES);
         let mut nodes = nodes(root);
         if nodes.is_empty() {
-            // A kernel without NUMA: one node that has everything.
+            // A kernel without NUMA has a single node with all the memory.
             let counts = counts(&whole);
             nodes.push(Node { id: 0, cpus: Vec::new(), nr: whole.join("nr_hugepages"), ..counts });
         }
@@ -100,38 +100,38 @@ impl Machine {
         })
     }
 
-    /// The mount that a path lies on, if it is a hugetlbfs or tmpfs; of several, the longest.
+    /// Returns the hugetlbfs or tmpfs mount with the longest mount point that contains `path`.
     pub fn mount_of(&self, path: &Path) -> Option<&Mount> {
         let over = self.mounts.iter().filter(|mount| path.starts_with(&mount.path));
         over.max_by_key(|mount| mount.path.as_os_str().len())
     }
 
-    /// Pages that a region of an earlier start holds already.
+    /// Returns the number of pages that an existing region file at this path occupies.
     pub fn held_by(&self, region: &Path) -> u64 {
         let below = region.strip_prefix("/").unwrap_or(region);
         std::fs::metadata(self.root.join(below)).map_or(0, |file| file.len() / PAGE_BYTES)
     }
 }
 
-/// How many CPUs this machine can have at most: their numbers are smaller.
+/// Returns the number of CPUs that the machine can have; their numbers are smaller.
 pub(crate) fn possible_cpus(root: &Path) -> Option<u32> {
     let list = std::fs::read_to_string(root.join("sys/devices/system/cpu/possible")).ok()?;
     cpu_list(&list).into_iter().max().map(|last| u32::from(last) + 1)
 }
 
-/// How many CPUs are online.
+/// Returns the number of CPUs that are online.
 pub(crate) fn online_cpus(root: &Path) -> Option<u32> {
     let list = std::fs::read_to_string(root.join("sys/devices/system/cpu/online")).ok()?;
     Some(cpu_list(&list).len() as u32).filter(|cpus| *cpus > 0)
 }
 
-/// `MemTotal` in bytes, where it can be read.
+/// Returns `MemTotal` in bytes, if it can be read.
 pub(crate) fn memory(root: &Path) -> Option<u64> {
     let meminfo = std::fs::read_to_string(root.join("proc/meminfo")).ok()?;
     kilobytes(field(&meminfo, "MemTotal:")).map(|kilobytes| kilobytes.saturating_mul(1024))
 }
 
-/// What a file of lines says behind a name; nothing where it lacks that.
+/// Returns the rest of the line that begins with `name`; empty if there is none.
 fn field<'t>(lines: &'t str, name: &str) -> &'t str {
     lines.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default()
 }
@@ -145,7 +145,8 @@ fn text(path: &Path) -> Result<String, MachineError> {
         .map_err(|reason| MachineError::Unreadable { path: path.to_owned(), reason })
 }
 
-/// A number in a file of its own; 0 where the file is missing, as without NUMA or hugepages.
+/// Reads a file that contains a single number. Returns 0 if the file is missing, as without NUMA or
+/// hugepages.
 pub(crate) fn number(path: &Path) -> u64 {
     std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }
@@ -177,7 +178,7 @@ fn nodes(root: &Path) -> Vec<Node> {
     nodes
 }
 
-/// CPUs out of the kernel's notation `0-3,8`.
+/// Parses a list of CPUs in the kernel's notation, for example `0-3,8`.
 fn cpu_list(text: &str) -> Vec<u16> {
     let run = |run: &str| {
         let (first, last) = run.split_once('-').unwrap_or((run, run));
@@ -211,7 +212,8 @@ fn bpf(text: &str) -> Vec<PathBuf> {
     bpf.map(|fields| fields[1].replace("\\040", " ").into()).collect()
 }
 
-/// `pagesize=2M` or `pagesize=1024M` among mount options; the kernel's default is 2 MiB on x86.
+/// Returns the page size in mount options, `pagesize=2M` or `pagesize=1024M`; the kernel's default
+/// is 2 MiB on x86.
 fn page_bytes(options: &str) -> u64 {
     let size = options.split(',').find_map(|option| option.strip_prefix("pagesize="));
     let Some(size) = size else { return PAGE_BYTES };

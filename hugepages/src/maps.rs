@@ -1,4 +1,4 @@
-//! Plane xdp's memory: kernel maps of ordinary pages, pinned in a folder.
+//! The memory of plane xdp: kernel maps in ordinary pages, pinned in a directory.
 
 use std::path::Path;
 
@@ -6,11 +6,11 @@ use crate::machine::Machine;
 use crate::plan::Plan;
 use crate::table::bytes_text;
 
-/// What is wrong with having them here.
+/// Returns the problems that prevent the maps, each with a remedy.
 pub(crate) fn problems(plan: &Plan, machine: &Machine) -> Vec<String> {
     let mut problems = Vec::new();
     let folder = &plan.region_path;
-    // The one that the system has is mounted when the maps are made.
+    // The system's BPF file system is mounted when the maps are created.
     let system = Path::new("/sys/fs/bpf");
     if !machine.bpf.iter().any(|at| folder.starts_with(at)) && !folder.starts_with(system) {
         problems.push(format!(

@@ -1,4 +1,4 @@
-//! How many flows may begin in a second, as far as that comes from what the machine holds.
+//! Limits of new flows per second, as far as they follow from the machine's capacity.
 
 use std::fmt;
 use std::path::Path;
@@ -11,10 +11,11 @@ use tables::record::NewFlowLimits;
 
 use crate::machine::online_cpus;
 
-/// The setting of the limit by NAT.
+/// The configuration key of the limit of new NAT flows.
 const SETTING: &str = "flows.nat_new_per_s";
 
-/// How many lcores take packets: those that poll, and with XDP each CPU that is online.
+/// Returns the number of lcores that process packets: the polling lcores, and with XDP every CPU
+/// that is online.
 pub fn forwarding_lcores(config: &Config, root: &Path) -> u32 {
     match config.plane {
         Plane::Dpdk => config.fastpath.lcores.len() as u32,
@@ -22,22 +23,23 @@ pub fn forwarding_lcores(config: &Config, root: &Path) -> u32 {
     }
 }
 
-/// How many unconfirmed flows by NAT the appliance holds for certain: their budget of the flow
-/// table, and the ports of one backend, which a flood of one service can be all for. A port is one
-/// of each NAT address of the backend's family; the family with fewer addresses decides.
+/// Returns how many unconfirmed NAT flows the appliance can hold for certain: the minimum of their
+/// share of the flow table and the number of NAT ports towards one backend, all of which a flood of
+/// one service can use. Each NAT address of the backend's family provides a range of ports; the
+/// family with fewer addresses decides.
 pub fn unconfirmed_by_nat(config: &Config, flows: u32) -> u32 {
     let nat = &config.nat;
     let v4 = nat.addresses.iter().filter(|address| address.addr.is_ipv4()).count();
     let families = [v4, nat.addresses.len() - v4];
     let addresses = families.into_iter().filter(|addresses| *addresses > 0).min();
     let range = u32::from(nat.last_port.saturating_sub(nat.first_port)) + 1;
-    // Without NAT there are flows to proxies, which take no port.
+    // Without NAT addresses there are still flows to proxies, which use no port.
     let ports = addresses.map_or(u32::MAX, |addresses| range.saturating_mul(addresses as u32));
     budget(flows, config.region.unconfirmed_percent[0]).min(ports)
 }
 
-/// The limits of new flows of an appliance with room for so many `flows` and so many `lcores`: the
-/// one place that maps the configuration to them.
+/// Returns the limits of new flows for an appliance with a capacity of `flows` flows and with
+/// `lcores` lcores. This is the only function that derives them from the configuration.
 pub fn new_flow_limits(config: &Config, flows: u32, lcores: u32) -> NewFlowLimits {
     let of_nat = || derived(unconfirmed_by_nat(config, flows), lcores);
     NewFlowLimits {
@@ -46,24 +48,24 @@ pub fn new_flow_limits(config: &Config, flows: u32, lcores: u32) -> NewFlowLimit
     }
 }
 
-/// The limit by NAT and where it comes from, for people.
+/// The limit of new NAT flows and its source, for display.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NewFlows {
-    /// From the configuration; 0 for no limit.
+    /// Set by the configuration; 0 means unlimited.
     Set(u32),
-    /// Derived.
+    /// Derived from the capacity.
     Derived {
-        /// Per second and lcore.
+        /// Maximum per second and lcore.
         each: u32,
-        /// How many lcores.
+        /// Number of lcores.
         lcores: u32,
-        /// Unconfirmed flows that are held at once.
+        /// Maximum number of unconfirmed flows.
         unconfirmed: u32,
     },
 }
 
 impl NewFlows {
-    /// Of an appliance with room for so many flows.
+    /// Returns the limit for an appliance with a capacity of `flows` flows.
     pub(crate) fn of(config: &Config, flows: u32, root: &Path) -> NewFlows {
         let lcores = forwarding_lcores(config, root);
         let each = new_flow_limits(config, flows, lcores).translated;

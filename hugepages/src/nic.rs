@@ -1,20 +1,20 @@
-//! The arms' NICs, and the files that hold their NUMA nodes.
+//! The arms' NICs, and the files that contain their NUMA nodes.
 
 use config::Config;
 use config::checked::Device;
 
-/// An arm's NIC, as far as its node can be found out.
+/// An arm's NIC, if its NUMA node can be determined.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Nic {
-    /// The key that names it.
+    /// Configuration key that names the NIC.
     pub key: &'static str,
-    /// What was configured.
+    /// Configured device.
     pub device: String,
-    /// The file below `/` that holds its node.
+    /// The file below `/` that contains the NIC's node.
     pub(crate) file: String,
 }
 
-/// The arms' NICs; virtual devices that stand on no interface have no node.
+/// Returns the arms' NICs. Virtual devices without a kernel interface have no node.
 pub(crate) fn nics(config: &Config) -> Vec<Nic> {
     let file = |device: &Device| match device {
         Device::Pci(address) => {

@@ -1,8 +1,8 @@
-//! NUMA: on which node the NICs are, and whether the polling lcores and the memory are there too.
+//! NUMA: compares the node of the NICs with those of the polling lcores and of the memory.
 //!
-//! A NIC writes packets and descriptors into memory, and an lcore reads them: each access that
-//! crosses to another node costs about twice the time. So buffers, descriptors and the region
-//! belong on the node of the NICs, and so do the lcores.
+//! A NIC writes packets and descriptors to memory, and an lcore reads them. An access across nodes
+//! takes about twice the time, so buffers, descriptors, the region and the lcores should be on the
+//! node of the NICs.
 
 use std::path::Path;
 
@@ -10,27 +10,27 @@ use crate::machine::{Machine, Node};
 use crate::nic::Nic;
 use crate::plan::Plan;
 
-/// The nodes of the NICs, for those whose node is known; none where the machine has one node only.
+/// Returns the NICs with a known node and their nodes; empty if the machine has a single node.
 fn nodes_of<'p>(plan: &'p Plan, machine: &Machine) -> Vec<(&'p Nic, u32)> {
     if machine.nodes.len() < 2 {
         return Vec::new();
     }
     let node = |nic: &Nic| {
         let text = std::fs::read_to_string(machine.root.join(&nic.file)).ok()?;
-        // The kernel writes -1 where the firmware says nothing.
+        // The kernel writes -1 if the firmware does not provide a node.
         text.trim().parse::<u32>().ok().filter(|id| machine.nodes.iter().any(|n| n.id == *id))
     };
     plan.nics.iter().filter_map(|nic| Some((nic, node(nic)?))).collect()
 }
 
-/// The node that all NICs with a known node are on, on a machine with several.
+/// Returns the node of all NICs with a known node, if the machine has several and they agree.
 pub fn home(plan: &Plan, machine: &Machine) -> Option<u32> {
     let nodes = nodes_of(plan, machine);
     let (_, first) = nodes.first()?;
     nodes.iter().all(|(_, node)| node == first).then_some(*first)
 }
 
-/// What is on another node than the NICs, with what to change.
+/// Returns warnings about components on another node than the NICs, each with a remedy.
 pub(crate) fn warnings(plan: &Plan, machine: &Machine) -> Vec<String> {
     let nodes = nodes_of(plan, machine);
     let mut warnings = Vec::new();
@@ -61,8 +61,8 @@ pub(crate) fn warnings(plan: &Plan, machine: &Machine) -> Vec<String> {
     warnings
 }
 
-/// A warning where pages of the region that this process has mapped lie on another node than the
-/// NICs. `numa_maps` is the text of `/proc/self/numa_maps`.
+/// Returns a warning if pages of the region that this process has mapped are on another node than
+/// the NICs. `numa_maps` is the text of `/proc/self/numa_maps`.
 pub fn region_warning(plan: &Plan, machine: &Machine, numa_maps: &str) -> Option<String> {
     let home = home(plan, machine)?;
     let nic = plan.nics.first()?;
@@ -83,7 +83,7 @@ pub fn region_warning(plan: &Plan, machine: &Machine, numa_maps: &str) -> Option
     })
 }
 
-/// Pages of a mapped file by node: `ADDRESS POLICY file=PATH ... N0=12 N1=3 ...`.
+/// Returns the pages of a mapped file by node: `ADDRESS POLICY file=PATH ... N0=12 N1=3 ...`.
 fn pages_of(numa_maps: &str, file: &Path) -> Vec<(u32, u64)> {
     let named = |line: &&str| {
         let path = line.split_whitespace().find_map(|word| word.strip_prefix("file="));
@@ -96,7 +96,7 @@ fn pages_of(numa_maps: &str, file: &Path) -> Vec<(u32, u64)> {
     numa_maps.lines().filter(named).flat_map(|l| l.split_whitespace().filter_map(pages)).collect()
 }
 
-/// CPUs of a node, for people: `0-3, 8`.
+/// Formats the CPUs of a node, for example `0-3, 8`.
 fn cpus(node: &Node) -> String {
     let mut runs: Vec<(u16, u16)> = Vec::new();
     for cpu in &node.cpus {

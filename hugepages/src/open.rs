@@ -1,4 +1,4 @@
-//! Opens the region of the configured plane, or makes it: the one place where a process does.
+//! Opens or creates the region of the configured plane. All processes do so through this module.
 
 use std::path::Path;
 
@@ -12,54 +12,54 @@ use crate::machine::Machine;
 use crate::plan::{FLOWS, plan, sizes};
 use crate::reserve::check;
 
-/// A region, and what there is to say about how it was come by.
+/// An opened region.
 #[derive(Debug)]
 pub struct Opened {
     /// The region.
     pub region: Region,
-    /// Sentences for the log.
+    /// Messages for the log.
     pub notes: Vec<String>,
 }
 
-/// Why the region of a configuration can't be had.
+/// The reason for which the region cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The region itself.
+    /// The region is unusable, in use or cannot be created.
     #[error(transparent)]
     Region(#[from] RegionError),
-    /// The seed is to be generated, and was not.
+    /// The seed is configured to be generated but does not exist yet.
     #[error("tables.seed = \"generate\": it is generated when fastpath or slowpath starts")]
     Seed,
-    /// The group that shall have it.
+    /// The group of the region's file cannot be used.
     #[error(transparent)]
     Group(#[from] GroupError),
-    /// No hugetlbfs where it shall lie.
+    /// The hugetlbfs for the region's file is not mounted.
     #[error("{0}")]
     Hugepages(String),
-    /// The folder that it shall lie in.
+    /// The directory of the region's file could not be created.
     #[error("region.path: can't make {folder}: {source}; run it as root")]
     Folder {
-        /// The folder.
+        /// Path of the directory.
         folder: String,
-        /// What the kernel said.
+        /// The error from the kernel.
         source: std::io::Error,
     },
 }
 
-/// What becomes of a region that can't be read: another version's, or a damaged one.
+/// How a region that cannot be read is handled: one of another version, or a damaged one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unreadable {
-    /// An error.
+    /// Fail with an error.
     Refuse,
-    /// An empty one takes its place: for who moves packets, and had better move them. Two such of
-    /// two planes would move the same ones: while the other plane's is at work, it is an error.
+    /// Replace it by an empty one. For processes that forward packets. It is an error while the
+    /// other plane's region is in use, since both planes would forward the same packets.
     Replace,
 }
 
-/// Where each plane has its region: the configured one first.
+/// Returns the locations of both planes' regions, the configured plane's first.
 ///
 /// # Errors
-/// The group that shall have the file can't be found.
+/// The group of the region's file cannot be found.
 pub fn places(config: &Config) -> Result<(Place, Place), GroupError> {
     let group = group_id("region.group", config.region.group.as_deref())?;
     let file = Place::File { path: config.region.path.clone(), group };
@@ -70,8 +70,8 @@ pub fn places(config: &Config) -> Result<(Place, Place), GroupError> {
     })
 }
 
-/// Opens the region of `config`, or creates it: whoever starts first does. A new one takes tables,
-/// flows and counters over from the other plane's.
+/// Opens the region of `config`, or creates it if this process is the first. A new region takes
+/// over tables, flows and counters from the other plane's region.
 pub fn open_region(config: &Config, unreadable: Unreadable) -> Result<Opened, OpenError> {
     if config.tables.seed_from == SeedFrom::Missing {
         return Err(OpenError::Seed);
@@ -94,8 +94,8 @@ pub fn open_region(config: &Config, unreadable: Unreadable) -> Result<Opened, Op
     let open_with = |sizes| Region::create_or_take_over(&place, Some(&other), sizes, seed);
     let open = || open_with(&sizes);
     let (region, taken) = match open() {
-        // Nobody asked for another number, and the region's flows live on. A virtual machine that
-        // was given more memory, or a region of a time when the number was chosen otherwise.
+        // The number is derived and not configured, so the region keeps its size and its flows. The
+        // machine's memory may have grown, or the region was created when the derivation differed.
         Err(RegionError::Sizes { setting: FLOWS, found, wanted, .. })
             if config.region.max_flows.is_none() =>
         {
@@ -111,7 +111,7 @@ pub fn open_region(config: &Config, unreadable: Unreadable) -> Result<Opened, Op
             | RegionError::Checksum { .. }
             | RegionError::Size { .. }),
         ) if unreadable == Unreadable::Replace => {
-            // Whoever still works with it would go on beside us, on the same ports.
+            // A process that still uses the region would continue to serve the same ports.
             if place.holder().is_some() {
                 return Err(refused.into());
             }
@@ -127,8 +127,8 @@ pub fn open_region(config: &Config, unreadable: Unreadable) -> Result<Opened, Op
     Ok(Opened { region, notes })
 }
 
-/// Whether the hugetlbfs that the region shall lie on is there. Without it the folder would be an
-/// ordinary one, and the region a file that is hidden as soon as the hugetlbfs is mounted over it.
+/// Checks that the hugetlbfs for the region's file is mounted. Without it the directory would be an
+/// ordinary one, and the region's file would be hidden when the hugetlbfs is mounted over it.
 fn mounted(config: &Config) -> Result<(), OpenError> {
     let Ok(machine) = Machine::read(Path::new("/")) else { return Ok(()) };
     let verdict = check(&plan(config), &machine);

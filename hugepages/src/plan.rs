@@ -1,4 +1,4 @@
-//! What a checked configuration needs, term by term.
+//! The memory that a checked configuration needs, term by term.
 
 use std::path::Path;
 
@@ -12,27 +12,27 @@ use crate::new_flows::NewFlows;
 use crate::nic::{Nic, nics};
 use crate::table::{Table, bytes_text};
 
-/// Flows of a machine with little memory, or whose memory is not known.
+/// The number of flows on a machine with little or unknown memory.
 const LEAST_FLOWS: u32 = 1 << 16;
-/// More must be asked for by `region.max_flows`: each flow is looked at every two seconds to see
-/// whether it is idle, which few machines have to pay for more.
+/// The maximum number of flows unless `region.max_flows` is set: each flow is checked for idleness
+/// every two seconds, which few machines should do for more.
 const MOST_FLOWS: u32 = 1 << 22;
-/// Where `region.max_flows` is not set, flows take at most this part of the memory: with it a
-/// machine of 4 GB, of which Linux has 3.7, holds 524,288.
+/// The maximum share of the memory for flows unless `region.max_flows` is set, as a divisor: a
+/// machine of 4 GB, of which Linux has 3.7, holds 524,288 flows.
 const SHARE: u64 = 12;
-// The check of the configuration knows no tables.
+// The configuration's own check does not depend on `tables`.
 const _: () = assert!(MAX_UNCONFIRMED_PERCENT == MAX_PERCENT_TOGETHER);
 
-/// The setting that drives what flows take.
+/// The configuration key that determines the memory for flows.
 pub(crate) const FLOWS: &str = "region.max_flows";
 
-/// The region's sizes under a configuration: the one place that maps the one to the other. With XDP
-/// every CPU that this machine may have is an lcore, and the programs' loader is the last one.
+/// Returns the region's sizes for a configuration; this is the only function that derives them.
+/// With XDP every CPU that the machine can have is an lcore, and the loader is the last one.
 pub fn sizes(config: &Config) -> Sizes {
     sizes_below(config, Path::new("/"))
 }
 
-/// As [`sizes`], on the machine whose `proc` and `sys` lie below `root`.
+/// Like [`sizes`], for the machine whose `proc` and `sys` lie below `root`.
 pub fn sizes_below(config: &Config, root: &Path) -> Sizes {
     let region = &config.region;
     let lcores = match config.plane {
@@ -63,7 +63,7 @@ pub fn sizes_below(config: &Config, root: &Path) -> Sizes {
     }
 }
 
-/// These sizes with as many flows as so many bytes of memory are for.
+/// Returns these sizes with the number of flows that suits `memory` bytes of memory.
 fn with_flows_for(sizes: Sizes, memory: u64) -> Sizes {
     let price = |sizes: &Sizes| -> u64 {
         let layout = Layout::new(sizes);
@@ -85,70 +85,70 @@ fn with_flows_for(sizes: Sizes, memory: u64) -> Sizes {
     chosen
 }
 
-/// Whose memory a term is.
+/// The owner of the memory of a term.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
-    /// The region: a file of its own.
+    /// The region, which is a file of its own.
     Region,
-    /// DPDK's: taken by EAL when the fastpath starts.
+    /// DPDK: allocated by EAL when the fast path starts.
     Dpdk,
 }
 
-/// One row of the plan.
+/// A row of the plan.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Term {
-    /// Whose it is.
+    /// The owner of the memory.
     pub part: Part,
-    /// What it is.
+    /// Name of the term.
     pub name: String,
-    /// How many.
+    /// Number of elements.
     pub count: u64,
-    /// Bytes of one.
+    /// Size of one element in bytes.
     pub bytes_each: u64,
-    /// Bytes of all, rounding included.
+    /// Total size in bytes, including rounding.
     pub bytes: u64,
-    /// The setting that drives it.
+    /// The configuration key that determines the size.
     pub setting: &'static str,
-    /// What it is for.
+    /// Purpose of the memory.
     pub why: &'static str,
 }
 
-/// What the configuration needs.
+/// The memory that the configuration needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
-    /// What moves packets. XDP's region lies in kernel maps, and it has no other memory.
+    /// The plane. XDP's region consists of kernel maps, and XDP needs no other memory.
     pub plane: Plane,
-    /// Every term; their bytes sum up to the two parts.
+    /// All terms; the sums of their bytes are the sizes of the two parts.
     pub terms: Vec<Term>,
-    /// The region's file, or the folder of its maps.
+    /// Path of the region's file, or of the directory of its maps.
     pub region_path: std::path::PathBuf,
-    /// Bytes of the region, in whole pages where it lies in a file.
+    /// Size of the region in bytes, rounded up to whole pages if it is a file.
     pub region_bytes: u64,
-    /// Bytes that EAL takes, in whole pages.
+    /// Memory that EAL allocates, in bytes, rounded up to whole pages.
     pub dpdk_bytes: u64,
-    /// `fastpath.hugepages`.
+    /// Value of `fastpath.hugepages`.
     pub hugepages: bool,
-    /// CPUs of the polling lcores: EAL spreads its memory over their nodes, unless the NICs' node
-    /// is known.
+    /// CPUs of the polling lcores. EAL distributes its memory over their nodes unless the NICs'
+    /// node is known.
     pub lcores: Vec<u16>,
     /// The arms' NICs.
     pub nics: Vec<Nic>,
-    /// How many flows the region holds, and why.
+    /// Number of flows that the region holds, and its source.
     pub flows: Flows,
-    /// How many of them may begin in a second by NAT, and why.
+    /// Limit of new NAT flows per second, and its source.
     pub new_flows: NewFlows,
 }
 
-/// Where the number of flows comes from.
+/// The source of the number of flows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flows {
-    /// `region.max_flows`.
+    /// Set by `region.max_flows`.
     Set(u32),
-    /// From the machine's memory.
+    /// Derived from the machine's memory.
     FromMemory {
-        /// The number.
+        /// Number of flows.
         flows: u32,
-        /// `MemTotal` in bytes; 0 where it can't be read.
+        /// `MemTotal` in bytes; 0 if it cannot be read.
         memory: u64,
     },
 }
@@ -165,12 +165,12 @@ impl std::fmt::Display for Flows {
     }
 }
 
-/// The plan for a configuration.
+/// Returns the plan for a configuration.
 pub fn plan(config: &Config) -> Plan {
     plan_below(config, Path::new("/"))
 }
 
-/// As [`plan`], on the machine whose `proc` and `sys` lie below `root`.
+/// Like [`plan`], for the machine whose `proc` and `sys` lie below `root`.
 pub fn plan_below(config: &Config, root: &Path) -> Plan {
     let sizes = sizes_below(config, root);
     let flows = match config.region.max_flows {
@@ -198,8 +198,8 @@ pub fn plan_below(config: &Config, root: &Path) -> Plan {
     let region_bytes = (layout.bytes() as u64).next_multiple_of(PAGE_BYTES);
     let dpdk = dpdk(config);
     let dpdk_bytes = (u64::from(config.fastpath.memory_mib) << 20).next_multiple_of(PAGE_BYTES);
-    // What EAL takes beyond the known terms is its own; the check of the configuration saw to it
-    // that this is not negative.
+    // The memory beyond the known terms is EAL's own. The configuration's check ensures that it is
+    // not negative.
     let rest = dpdk_bytes.saturating_sub(dpdk.iter().map(|t| t.bytes).sum());
     terms.push(term(
         Part::Region,
@@ -230,7 +230,7 @@ pub fn plan_below(config: &Config, root: &Path) -> Plan {
     }
 }
 
-/// A section's term; the counter pages have separate terms for services and backends.
+/// Returns the terms of a section. Counter pages have separate terms for services and backends.
 fn from_layout(row: &tables::layout::Term, sizes: &Sizes) -> Vec<Term> {
     let mut whole = Term {
         part: Part::Region,
@@ -246,7 +246,7 @@ fn from_layout(row: &tables::layout::Term, sizes: &Sizes) -> Vec<Term> {
     }
     let (services, backends) = sizes.counted();
     let lines = |name, counted: u32, setting, why| {
-        // A further line on each lcore's page is for those that have none of their own.
+        // Each lcore's page has one more line, for objects without a line of their own.
         let lines = whole.count * (u64::from(counted) + 1);
         term(Part::Region, name, (lines, 8 * OBJECT_WORDS as u64), setting, why)
     };
@@ -295,17 +295,17 @@ fn dpdk(config: &Config) -> Vec<Term> {
 }
 
 impl Plan {
-    /// Bytes of both parts.
+    /// Returns the size of both parts in bytes.
     pub fn bytes(&self) -> u64 {
         self.region_bytes + self.dpdk_bytes
     }
 
-    /// Pages of 2 MiB of both parts.
+    /// Returns the size of both parts in pages of 2 MiB.
     pub fn pages(&self) -> u64 {
         self.bytes() / PAGE_BYTES
     }
 
-    /// The plan as a table.
+    /// Formats the plan as a table.
     pub fn render(&self) -> String {
         let mut out = String::new();
         let head = ["", "count", "bytes each", "bytes", "setting", "for"];

@@ -1,4 +1,4 @@
-//! The plan against the machine: what is missing, what to type, and reserving it.
+//! Compares the plan with the machine, reports what is missing, and reserves it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,42 +11,42 @@ use crate::numa;
 use crate::plan::Plan;
 use crate::table::{Table, bytes_text};
 
-/// Whether the machine has what the plan needs.
+/// The result of comparing the plan with the machine.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Verdict {
-    /// Pages node by node; empty where none are needed.
+    /// Pages by node; empty if none are needed.
     pub nodes: Vec<NodeVerdict>,
-    /// What is wrong, each with what to type.
+    /// Problems that prevent a start, each with a remedy.
     pub problems: Vec<String>,
-    /// What works, but costs.
+    /// Configurations that work but reduce performance.
     pub warnings: Vec<String>,
-    /// Where a hugetlbfs is missing that the region is to lie on; `apply` mounts it.
+    /// The mount point of a missing hugetlbfs for the region; `apply` mounts it.
     pub mount: Option<PathBuf>,
-    /// How to keep what is to be typed over a boot.
+    /// Commands that make the remedies persistent across boots.
     pub advice: Vec<String>,
 }
 
 /// The pages of one node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NodeVerdict {
-    /// The node's number.
+    /// Number of the node.
     pub id: u32,
-    /// Pages that must be free, beyond what the region of an earlier start holds.
+    /// Pages that must be free, excluding those that an existing region occupies.
     pub needed: u64,
-    /// Pages that are reserved.
+    /// Reserved pages.
     pub total: u64,
-    /// Pages that are free.
+    /// Free pages.
     pub free: u64,
 }
 
 impl NodeVerdict {
-    /// Pages that have to be reserved in addition.
+    /// Returns the number of pages that have to be reserved in addition.
     pub fn missing(&self) -> u64 {
         self.needed.saturating_sub(self.free)
     }
 }
 
-/// Compares.
+/// Compares the plan with the machine.
 pub fn check(plan: &Plan, machine: &Machine) -> Verdict {
     let mut verdict = Verdict::default();
     if plan.plane == Plane::Xdp {
@@ -95,7 +95,8 @@ enum Place {
     Ordinary,
 }
 
-/// Where the region will lie, and what is wrong with that.
+/// Determines the kind of pages of the region, and adds problems and warnings about it to
+/// `verdict`.
 fn region_place(plan: &Plan, machine: &Machine, verdict: &mut Verdict) -> Place {
     let path = plan.region_path.display();
     let directory = plan.region_path.parent().unwrap_or(&plan.region_path).display();
@@ -142,7 +143,8 @@ fn region_place(plan: &Plan, machine: &Machine, verdict: &mut Verdict) -> Place 
     }
 }
 
-/// The node where the region is best: that of the NICs, else that of the first polling lcore.
+/// Returns the index of the best node for the region: that of the NICs, or else that of the first
+/// polling lcore.
 fn region_node(plan: &Plan, machine: &Machine, home: Option<u32>) -> usize {
     let first = plan.lcores.first();
     let of_nics = machine.nodes.iter().position(|node| home == Some(node.id));
@@ -151,9 +153,9 @@ fn region_node(plan: &Plan, machine: &Machine, home: Option<u32>) -> usize {
     of_nics.or_else(of_lcore).unwrap_or(0)
 }
 
-/// The NICs' node takes all of EAL's memory (the fastpath asks for it there). Without one, EAL
-/// spreads it over the nodes in proportion to their lcores; the first node with one takes what does
-/// not divide.
+/// Distributes EAL's pages over the nodes. All are on the NICs' node if it is known, since the fast
+/// path requests them there. Otherwise EAL distributes them in proportion to the nodes' lcores, and
+/// the first node with an lcore gets the remainder.
 fn spread(pages: u64, plan: &Plan, machine: &Machine, home: Option<u32>) -> Vec<u64> {
     let (lcores, nodes) = (&plan.lcores, &machine.nodes);
     if home.is_some() {
@@ -162,7 +164,7 @@ fn spread(pages: u64, plan: &Plan, machine: &Machine, home: Option<u32>) -> Vec<
     let on = |node: &Node| lcores.iter().filter(|cpu| node.cpus.contains(cpu)).count() as u64;
     let mut counts: Vec<u64> = nodes.iter().map(on).collect();
     if counts.iter().sum::<u64>() == 0 {
-        // Unknown CPUs, or a kernel without NUMA.
+        // The CPUs are unknown, or the kernel does not support NUMA.
         counts = nodes.iter().enumerate().map(|(i, _)| u64::from(i == 0)).collect();
     }
     let all = counts.iter().sum::<u64>().max(1);
@@ -219,12 +221,12 @@ fn pages_problem(verdict: &mut Verdict, machine: &Machine) {
 }
 
 impl Verdict {
-    /// True when the fastpath can start.
+    /// Returns true if the fast path can start.
     pub fn enough(&self) -> bool {
         self.problems.is_empty()
     }
 
-    /// What each node has to hold, for people; empty where all of it is on one.
+    /// Formats the pages needed by node and the warnings; empty on a machine with a single node.
     pub fn render_nodes(&self, machine: &Machine) -> String {
         if machine.nodes.len() < 2 {
             return String::new();
@@ -235,7 +237,7 @@ impl Verdict {
         each.chain(warnings).collect()
     }
 
-    /// The verdict for people.
+    /// Formats the result for display.
     pub fn render(&self) -> String {
         let mut out = String::new();
         if !self.nodes.is_empty() {
@@ -264,19 +266,19 @@ impl Verdict {
     }
 }
 
-/// What was reserved.
+/// The result of reserving memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Applied {
-    /// Node, pages before, pages now.
+    /// Node, number of pages before, number of pages now.
     pub nodes: Vec<(u32, u64, u64)>,
-    /// Where a hugetlbfs was mounted.
+    /// Mount point of the hugetlbfs that was mounted.
     pub mounted: Option<PathBuf>,
-    /// What is still wrong and not for `apply` to change, or could cost.
+    /// The remaining problems, which `apply` cannot solve, and warnings.
     pub verdict: Verdict,
 }
 
 impl Applied {
-    /// What was done, for people.
+    /// Formats the changes for display.
     pub fn render(&self) -> String {
         let mut out = String::new();
         for (id, before, now) in &self.nodes {
@@ -289,59 +291,60 @@ impl Applied {
     }
 }
 
-/// Why pages could not be reserved. What was reserved on the way is given back.
+/// The reason for which pages could not be reserved. Pages reserved before the failure are
+/// released.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// The kernel has no such pages.
+    /// The kernel does not support pages of 2 MiB.
     #[error("{0}")]
     Unsupported(String),
-    /// The file cannot be written.
+    /// A file cannot be written.
     #[error("cannot write {}: {reason}; type: sudo weir hugepages apply", path.display())]
     Unwritable {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// The error from the system.
         reason: std::io::Error,
     },
-    /// The kernel found no more memory in pieces of 2 MiB.
+    /// The kernel has too little contiguous memory.
     #[error(
         "node {node}: the kernel found {got} of {wanted} pages of 2 MiB, {} are missing (nothing \
          was changed): memory is short or in pieces; stop what uses much of it, or reserve at \
          boot: add hugepages={boot} to the kernel's command line", wanted - got
     )]
     Short {
-        /// The node.
+        /// Number of the node.
         node: u32,
-        /// Pages in addition that were wanted.
+        /// Requested number of additional pages.
         wanted: u64,
-        /// Pages in addition that there were.
+        /// Number of additional pages obtained.
         got: u64,
-        /// Pages of the whole machine that would do.
+        /// Number of pages to reserve at boot for the whole machine.
         boot: u64,
     },
-    /// The hugetlbfs was not mounted; the pages are reserved.
+    /// The hugetlbfs could not be mounted; the pages are reserved.
     #[error(
         "cannot mount a hugetlbfs on {}: {reason}; type: sudo weir hugepages apply",
         path.display()
     )]
     Mount {
-        /// Where.
+        /// Mount point.
         path: PathBuf,
-        /// What the system says.
+        /// The error from the system.
         reason: std::io::Error,
     },
-    /// The machine could not be read again.
+    /// The machine's memory could not be read again.
     #[error(transparent)]
     Machine(#[from] crate::machine::MachineError),
 }
 
-/// Reserves what is missing, node by node, and reads back that it is there: all or nothing. Then
-/// mounts a hugetlbfs for the region where none is. Applied twice, it does nothing more.
+/// Reserves the missing pages node by node and verifies them, all or nothing. Then mounts a
+/// hugetlbfs for the region if none is mounted. Idempotent.
 pub fn apply(plan: &Plan, machine: &Machine) -> Result<Applied, ApplyError> {
     apply_with(plan, machine, mount)
 }
 
-/// As [`apply`], with another way to mount.
+/// Like [`apply`], with `mount` as the function that mounts the hugetlbfs.
 pub fn apply_with(
     plan: &Plan,
     machine: &Machine,
@@ -364,8 +367,8 @@ pub fn apply_with(
             Err(error) => (Some(error), (0, 0)),
         };
         for (node, before) in &done {
-            // It was that many a moment ago; if giving back fails, the error below is still the
-            // one to tell.
+            // These numbers were in effect before. If the release fails, the original error is
+            // still the one to report.
             let _ = std::fs::write(&node.nr, before.to_string());
         }
         let (node, (wanted, got)) = (node.id, wanted);
@@ -389,8 +392,8 @@ fn mount(path: &Path) -> std::io::Result<()> {
     Err(std::io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
 }
 
-/// Asks for `target` pages, once more after the kernel has put memory together, and says how many
-/// there are.
+/// Requests `target` pages, a second time after memory compaction if necessary, and returns the
+/// number of pages.
 fn grow(node: &Node, target: u64, machine: &Machine) -> Result<u64, ApplyError> {
     let ask = || {
         let path = node.nr.clone();
@@ -400,7 +403,7 @@ fn grow(node: &Node, target: u64, machine: &Machine) -> Result<u64, ApplyError> 
     ask()?;
     if number(&node.nr) < target {
         let compact = machine.root.join("proc/sys/vm/compact_memory");
-        // Where the kernel cannot do that, the second try finds what the first found.
+        // If the kernel does not support compaction, a second request is pointless.
         if std::fs::write(compact, "1").is_ok() {
             ask()?;
         }

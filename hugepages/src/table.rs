@@ -1,13 +1,14 @@
-//! Columns for people.
+//! Text tables with aligned columns.
 
-/// Rows of equal length, drawn with each column as wide as its widest cell.
+/// A table whose columns are as wide as their widest cells.
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
     right: Vec<usize>,
 }
 
 impl Table {
-    /// A table with that head; `right` are the columns that hold numbers.
+    /// Creates a table with a header row. The columns in `right` contain numbers and are
+    /// right-aligned.
     pub(crate) fn new(head: &[&str], right: &[usize]) -> Table {
         let head = head.iter().map(|cell| (*cell).to_owned()).collect();
         Table { rows: vec![head], right: right.to_vec() }
@@ -42,7 +43,7 @@ impl Table {
     }
 }
 
-/// `1.5 MiB`, `512 B`.
+/// Formats a size, for example `1.5 MiB` or `512 B`.
 pub(crate) fn bytes_text(bytes: u64) -> String {
     for (unit, name) in [(1_u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")] {
         if bytes >= unit {

@@ -1,4 +1,4 @@
-//! Plan, check and apply against machines that are made up, and once against this one.
+//! Tests of plan, check and apply on emulated machines, and once on the real one.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "what tests share is test code as well")]
 
@@ -12,7 +12,7 @@ use hugepages::{
 };
 use tables::record::NewFlowLimits;
 
-/// A tree below the temporary directory that looks like `/proc` and `/sys`; removed on drop.
+/// A directory tree that emulates `/proc` and `/sys`; removed on drop.
 struct Tree {
     root: PathBuf,
 }
@@ -24,7 +24,7 @@ impl Drop for Tree {
 }
 
 impl Tree {
-    /// One with these nodes: their CPUs, reserved and free pages.
+    /// Creates a tree with these nodes: their CPUs, reserved and free pages.
     fn new(name: &str, nodes: &[(&str, u64, u64)]) -> Tree {
         let root = std::env::temp_dir().join(format!("weir-pages-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&root);
@@ -58,7 +58,7 @@ impl Tree {
 }
 
 fn planned(more: &str) -> Plan {
-    // A machine whose memory is not known, so that no price depends on this one's.
+    // A machine of unknown memory, so that the results do not depend on the real one.
     plan_below(&checked(&format!("{more}\n{ARM}")), Path::new("/nowhere"))
 }
 
@@ -66,7 +66,7 @@ fn checked(text: &str) -> Config {
     config::from_toml(text).unwrap_or_else(|e| panic!("{}", e.render()))
 }
 
-/// Pages of DPDK and of the region.
+/// Returns the number of pages of DPDK and of the region.
 fn pages(plan: &Plan) -> (u64, u64) {
     (plan.dpdk_bytes / PAGE_BYTES, plan.region_bytes / PAGE_BYTES)
 }
@@ -79,7 +79,7 @@ fn flows_take_a_share_of_the_memory_unless_they_are_set() {
     for plane in ["dpdk", "xdp"] {
         let head = format!("plane = \"{plane}\"\n");
         let planned = |more: &str| plan_below(&checked(&format!("{head}{more}{ARM}")), &tree.root);
-        // A machine of 1, 4, 16, 512 GB, as its Linux counts them.
+        // Machines of 1, 4, 16 and 512 GB, with `MemTotal` as Linux reports it.
         for (kilobytes, wanted) in [
             (950_000, 1 << 17),
             (3_700_000, 1 << 19),
@@ -119,9 +119,9 @@ fn new_flows_by_nat_are_limited_by_what_unconfirmed_ones_have_room_for() {
         format!("{region}\n[fastpath]\nlcores = [1, 2]\n[nat]\n{addresses}\n")
     };
     for (more, wanted) in [
-        // No NAT: half of 524,288 flows, four times a second.
+        // Without NAT: half of 524,288 flows, four times per second.
         ("[fastpath]\nlcores = [1, 2]\n".to_owned(), derived(524_288, 2, 262_144)),
-        // The ports towards one backend, of the family with fewer addresses.
+        // The number of ports towards one backend, for the family with fewer addresses.
         (nat("addresses = \"10.0.1.9\""), derived(63_488, 2, 31_744)),
         (
             nat("addresses = [\"10.0.1.8\", \"10.0.1.9\"]\nports = \"2000-2999\""),
@@ -144,7 +144,7 @@ fn new_flows_by_nat_are_limited_by_what_unconfirmed_ones_have_room_for() {
     assert_eq!(new_flow_limits(&config, 1024, 3), limits);
 }
 
-/// Without the setting nobody asked for another number, and the flows live on.
+/// Without the setting the region keeps its number of flows, and its flows survive.
 #[test]
 fn a_region_keeps_its_number_of_flows_where_none_is_set() {
     let tree = Tree::new("kept", &[]);
@@ -167,7 +167,7 @@ fn a_region_keeps_its_number_of_flows_where_none_is_set() {
         format!("room for 1024 flows and keeps it; for this machine's memory it would be {wanted}");
     assert!(opened.notes.iter().any(|note| note.contains(&said)), "{:?}", opened.notes);
     drop(opened);
-    // A number that was asked for is not silently another.
+    // A configured number must not silently differ from the region's.
     let refused = open_region(&config("max_flows = 2048"), Unreadable::Refuse).unwrap_err();
     assert!(refused.to_string().contains("region.max_flows is 2048"), "{refused}");
 }
@@ -230,7 +230,7 @@ fn memory_is_spread_over_the_nodes_as_eal_does() {
     assert_eq!(needed, [(0, dpdk - second + region), (1, second)]);
 }
 
-/// Two nodes with their CPUs, and NICs on these.
+/// Creates two nodes with their CPUs, and NICs on these nodes.
 fn two_nodes(name: &str, ingress: &str, egress: &str) -> (Tree, String) {
     let tree = Tree::new(name, &[("0-3,8", 0, 0), ("4-7", 0, 0)]);
     tree.write("sys/bus/pci/devices/0000:3b:00.0/numa_node", ingress);
@@ -257,7 +257,7 @@ fn all_memory_is_wanted_on_the_node_of_the_nics() {
     assert_eq!((needed, verdict.warnings.len()), (vec![(1, dpdk + region)], 0));
     let all = format!("node 1: {} pages of 2 MiB\n", dpdk + region);
     assert_eq!(verdict.render_nodes(&machine), all);
-    // The firmware of most virtual machines says nothing, and EAL spreads by lcores.
+    // The firmware of most virtual machines provides no node, and EAL distributes memory by lcores.
     let (tree, arms) = two_nodes("numa-none", "-1\n", "-1\n");
     let verdict = check(&plan_of("[0, 4]", &arms), &tree.machine());
     assert_eq!((verdict.nodes.len(), verdict.warnings.len()), (2, 0));
@@ -314,7 +314,7 @@ fn counters_have_terms_with_their_keys() {
         let term = plan.terms.iter().find(|term| term.setting == key).unwrap();
         (term.count, term.bytes_each, term.bytes)
     };
-    // Four lcores, each with a line for the others.
+    // Four lcores, each with one more line for the other objects.
     let four = "[fastpath]\nlcores = [1, 2, 3, 4]\n";
     let plan = planned(four);
     assert_eq!(lines(&plan, "region.counted_services"), (4 * 1025, 64, 4 * 1025 * 64));
@@ -344,7 +344,7 @@ fn apply_writes_what_check_missed() {
 
 #[test]
 fn a_kernel_that_gives_less_is_told_and_gets_its_number_back() {
-    // A file that is full after a few bytes cannot be made up; one that takes no writing can.
+    // A file that accepts only some pages cannot be emulated, but one that cannot be written can.
     let (plan, tree) = (planned(""), Tree::new("short", &[("0-1", 10, 4)]));
     let mut machine = tree.machine();
     machine.nodes[0].nr = "/dev/null".into();

@@ -1,8 +1,8 @@
 //! The kernel's network configuration over rtnetlink, for threads that are not async.
 //!
 //! A [`Netlink`] owns a connection of the crate `rtnetlink` and the tokio runtime that drives it,
-//! on the calling thread and only while a request waits for its response. The kernel responds
-//! within the system call that sends the request, so no request takes long.
+//! on the calling thread and only while a request is pending. The kernel responds within the system
+//! call that sends the request, so requests are short.
 #![forbid(unsafe_code)]
 
 mod setting;
@@ -24,14 +24,14 @@ use tokio::task::JoinHandle;
 pub use rtnetlink;
 pub use setting::{ChangeError, Setting, Verb, address, family};
 
-/// Flags of a change that adds something: what is there already is the error `EEXIST`.
+/// Flags of a change that adds an object: an existing one is the error `EEXIST`.
 pub const NEW: u16 = NLM_F_CREATE | NLM_F_EXCL;
 
-/// How long a response may take. Only a response that the kernel could not queue takes longer.
+/// The time limit of a response. Only a response that the kernel could not queue takes longer.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A connection to the kernel's rtnetlink; it is opened by the first request, and again after one
-/// that failed otherwise than by the kernel's refusal.
+/// A connection to the kernel's rtnetlink. It is opened by the first request, and reopened after a
+/// request that failed for another reason than an error returned by the kernel.
 #[derive(Default)]
 pub struct Netlink(Option<Connection>);
 
@@ -54,12 +54,12 @@ impl Connection {
 }
 
 impl Netlink {
-    /// Makes one request of `rtnetlink` and returns its result. The error is what the kernel
-    /// returned, or that of the connection.
+    /// Runs one request of `rtnetlink` and returns its result. The error is the kernel's or the
+    /// connection's.
     ///
     /// # Panics
     ///
-    /// On a thread that runs async tasks, outside of `tokio::task::block_in_place`.
+    /// Panics on a thread that runs async tasks, outside of `tokio::task::block_in_place`.
     fn run<T, F>(&mut self, request: impl FnOnce(Handle) -> F) -> io::Result<T>
     where
         F: Future<Output = Result<T, Error>>,
@@ -71,7 +71,7 @@ impl Netlink {
         let request = request(open.handle.clone());
         let result = open.runtime.block_on(async { tokio::time::timeout(TIMEOUT, request).await });
         let result = match result? {
-            // A connection that ends looks like the end of a response.
+            // A closed connection is otherwise indistinguishable from the end of a response.
             _ if open.task.is_finished() => return Err(io::ErrorKind::ConnectionAborted.into()),
             Err(Error::NetlinkError(refusal)) => Err(refusal.to_io()),
             other => Ok(other.map_err(io::Error::other)?),
@@ -88,7 +88,7 @@ impl Netlink {
         self.run(|handle| request(handle).try_collect())
     }
 
-    /// Sends a message that changes something, with these flags and that for an acknowledgement.
+    /// Sends a message that makes a change, with these flags and the request for an acknowledgment.
     pub fn change(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
         let mut request = NetlinkMessage::from(message);
         request.header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;

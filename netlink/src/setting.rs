@@ -1,5 +1,5 @@
-//! Settings that Weir makes in the kernel's network configuration, with the `ip` command for each:
-//! an error names it, so that an operator can run it.
+//! Settings in the kernel's network configuration, with the equivalent `ip` command of each: errors
+//! include it, so that an operator can run it.
 
 use std::io;
 use std::net::IpAddr;
@@ -18,32 +18,32 @@ use rtnetlink::{LinkMessageBuilder, LinkUnspec};
 
 use crate::{NEW, Netlink};
 
-/// What to do with a setting.
+/// An operation on a setting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verb {
-    /// Add it; one that is there is an error.
+    /// Adds the setting; it is an error if it exists.
     Add,
-    /// Add it, or replace the one that is there.
+    /// Adds the setting, or replaces an existing one.
     Replace,
-    /// Delete it.
+    /// Deletes the setting.
     Delete,
 }
 
-/// An address, a route or a rule. The `String` is the name of its interface.
+/// An address, a route or a rule. The `String` is the name of the interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Setting {
-    /// An address with the length of its on-link network.
+    /// An address with the prefix length of its on-link network.
     Address(Interface, String),
-    /// A default route by a gateway.
+    /// A default route through a gateway.
     Gateway(IpAddr, String),
-    /// A default route of one family out of an interface, in the routing table of this number.
+    /// A default route of one family through an interface, in the routing table with this number.
     TableRoute(AddressFamily, u32, String),
-    /// A rule of one family that routes packets by the table of this number if they have it as
-    /// their mark, and its priority among rules.
+    /// A rule of one family by which packets whose mark equals the number of this table are routed
+    /// by that table. The last number is the rule's priority.
     MarkRule(AddressFamily, u32, u32),
 }
 
-/// The kernel refused a change.
+/// A change that the kernel rejected.
 #[derive(Debug, thiserror::Error)]
 #[error("`ip {command}` failed: {source}{}", remedy(.source))]
 pub struct ChangeError {
@@ -52,7 +52,7 @@ pub struct ChangeError {
 }
 
 impl ChangeError {
-    /// True if what was to be added is there already.
+    /// Returns true if the object to be added already exists.
     pub fn is_there_already(&self) -> bool {
         self.source.raw_os_error() == Some(libc::EEXIST)
     }
@@ -76,14 +76,14 @@ fn remedy(error: &io::Error) -> &'static str {
 }
 
 impl Setting {
-    /// The addresses and default routes that the interface `dev` of an arm has.
+    /// Returns the addresses and default routes of an arm's interface `dev`.
     pub fn of_arm(arm: &Arm, dev: &str) -> Vec<Setting> {
         let addresses = arm.addresses.iter().map(|addr| Setting::Address(*addr, dev.to_owned()));
         let gateways = arm.gateways.iter().map(|via| Setting::Gateway(*via, dev.to_owned()));
         addresses.chain(gateways).collect()
     }
 
-    /// The arguments of `ip` that add, replace or delete it.
+    /// Returns the arguments of the `ip` command that adds, replaces or deletes the setting.
     pub fn command(&self, verb: Verb) -> String {
         let family = |family| if family == AddressFamily::Inet6 { "-6" } else { "-4" };
         let (verb, nodad) = match verb {
@@ -107,7 +107,7 @@ impl Setting {
         }
     }
 
-    /// The setting that a command of [`Setting::command`] deletes, routes in tables left out.
+    /// Parses a delete command from [`Setting::command`]. Routes in tables are not supported.
     pub fn deleted_by(command: &str) -> Option<Setting> {
         let words: Vec<&str> = command.split(' ').collect();
         Some(match words[..] {
@@ -141,12 +141,12 @@ impl Netlink {
         done.map_err(|source| ChangeError { command: setting.command(verb), source })
     }
 
-    /// Makes a change that is no [`Setting`], and for which this is the command of `ip`.
+    /// Makes a change that is not a [`Setting`]; `command` is the equivalent `ip` command.
     pub fn ip(&mut self, command: String, message: Message, flags: u16) -> Result<(), ChangeError> {
         self.change(message, flags).map_err(|source| ChangeError { command, source })
     }
 
-    /// Changes an interface, as `ip link set dev DEV WORDS` does.
+    /// Changes an interface, like `ip link set dev DEV WORDS`.
     pub fn set_link(
         &mut self,
         dev: &str,
@@ -163,7 +163,7 @@ impl Netlink {
         self.ip(format!("link delete dev {dev}"), Message::DelLink(message), 0)
     }
 
-    /// The message that `ip` sends.
+    /// Returns the message that the equivalent `ip` command sends.
     fn message(&mut self, setting: &Setting, deletes: bool) -> io::Result<Message> {
         Ok(match setting {
             Setting::Address(Interface { addr, len }, dev) => {
@@ -204,13 +204,13 @@ impl Netlink {
     }
 }
 
-/// The family of an address.
+/// Returns the family of an address.
 pub fn family(addr: IpAddr) -> AddressFamily {
     if addr.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
 }
 
-/// An address without duplicate address detection, which would leave an IPv6 address unusable for
-/// a second.
+/// Returns an address message without duplicate address detection, which would make an IPv6 address
+/// unusable for a second.
 pub fn address(index: u32, addr: IpAddr, len: u8) -> AddressMessage {
     let mut message = AddressMessage::default();
     message.header.family = family(addr);

@@ -1,7 +1,7 @@
-//! One address type for both families: IPv4 stands in IPv6 as `::ffff:a.b.c.d` (RFC 4291 §2.5.5.2).
+//! `Addr`: one address type for both families, with IPv4 as `::ffff:a.b.c.d` (RFC 4291 §2.5.5.2).
 //!
-//! Every key in the tables holds it, so that one table serves IPv4, IPv6 and a translation between
-//! them. The bytes are in network order; words are only ever compared or hashed, never added.
+//! All table keys use it, so that one table serves IPv4, IPv6 and translation between them. The
+//! bytes are in network order; words are compared and hashed, never used as numbers.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,7 +9,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Addr {
-    /// The four words as they lie on the wire, read with the machine's byte order.
+    /// The four words in wire order, each read with the host's byte order.
     pub words: [u32; 4],
 }
 
@@ -17,36 +17,37 @@ pub struct Addr {
 const MAPPED: u32 = 0x0000_ffff_u32.to_be();
 
 impl Addr {
-    /// `::`, which no packet that we forward may carry as its source.
+    /// The unspecified address, `::`.
     pub const UNSPECIFIED: Addr = Addr { words: [0; 4] };
 
-    /// An IPv4 address from its four bytes as they lie on the wire.
+    /// Creates an IPv4 address from its four bytes in wire order.
     #[inline(always)]
     pub const fn v4(wire: u32) -> Addr {
         Addr { words: [0, 0, MAPPED, wire] }
     }
 
-    /// The same, copied word by word: BPF's compiler copies the whole in a loop over bytes.
+    /// Returns a copy made word by word: the BPF compiler copies the whole struct in a loop over
+    /// bytes.
     #[inline(always)]
     pub const fn in_words(&self) -> Addr {
         let [a, b, c, d] = self.words;
         Addr { words: [a, b, c, d] }
     }
 
-    /// True for an IPv4 address.
+    /// Returns true for an IPv4 address.
     #[inline(always)]
     pub const fn is_v4(&self) -> bool {
         (self.words[0] | self.words[1] | (self.words[2] ^ MAPPED)) == 0
     }
 
-    /// The four wire bytes of an IPv4 address as one word; meaningless for IPv6.
+    /// Returns the four bytes of an IPv4 address in wire order, as one word. Meaningless for IPv6.
     #[inline(always)]
     pub const fn v4_wire(&self) -> u32 {
         self.words[3]
     }
 
-    /// Whether no packet on a wire may have it as its source: loopback (127/8, `::1`), multicast,
-    /// limited broadcast (RFC 1122 3.2.1.3, RFC 4291 2.5.3 and 2.7).
+    /// Returns true for an address that must not be a packet's source: loopback (127/8, `::1`),
+    /// multicast, limited broadcast (RFC 1122 §3.2.1.3, RFC 4291 §2.5.3 and §2.7).
     #[inline(always)]
     pub const fn is_martian(&self) -> bool {
         let first = self.words[0].to_ne_bytes()[0];
@@ -58,14 +59,15 @@ impl Addr {
         first == 0xff || (loopback && self.words[3] == 1u32.to_be())
     }
 
-    /// Whether it is one of fe80::/10, which ND and routing protocols use on every link.
+    /// Returns true for an address in fe80::/10, which neighbor discovery and routing protocols use
+    /// on every link.
     #[inline(always)]
     pub const fn is_link_local(&self) -> bool {
         let [first, second, ..] = self.words[0].to_ne_bytes();
         first == 0xfe && second & 0xc0 == 0x80
     }
 
-    /// The sixteen bytes in network order.
+    /// Returns the sixteen bytes in network order.
     pub const fn octets(&self) -> [u8; 16] {
         let (a, b) = (self.words[0].to_ne_bytes(), self.words[1].to_ne_bytes());
         let (c, d) = (self.words[2].to_ne_bytes(), self.words[3].to_ne_bytes());
@@ -75,13 +77,15 @@ impl Addr {
         ]
     }
 
-    /// True when the first `len` bits agree; `len` counts in the 128-bit form (IPv4 /24 is 120).
+    /// Returns true if the first `len` bits of both addresses agree. `len` counts in the 128-bit
+    /// form (IPv4 /24 is 120).
     pub const fn in_prefix(&self, prefix: &Addr, len: u8) -> bool {
         let (a, b, mask) = (self.halves(), prefix.halves(), mask(len));
         ((a[0] ^ b[0]) & mask[0] | (a[1] ^ b[1]) & mask[1]) == 0
     }
 
-    /// The address with all bits after the first `len` (in the 128-bit form) cleared.
+    /// Returns the address with all bits after the first `len` cleared (counted in the 128-bit
+    /// form).
     pub const fn masked(&self, len: u8) -> Addr {
         let ([a, b], mask) = (self.halves(), mask(len));
         let (a, b) = (a & mask[0], b & mask[1]);
@@ -90,7 +94,7 @@ impl Addr {
         Addr { words: [a.to_be(), b.to_be(), c.to_be(), d.to_be()] }
     }
 
-    /// The address as two numbers. (There are none of 128 bits in the kernel.)
+    /// Returns the address as two numbers: BPF has no 128-bit arithmetic.
     #[inline(always)]
     const fn halves(&self) -> [u64; 2] {
         let [a, b, c, d] = self.words;
@@ -98,7 +102,7 @@ impl Addr {
         [(a as u64) << 32 | b as u64, (c as u64) << 32 | d as u64]
     }
 
-    /// An address from sixteen bytes in network order.
+    /// Creates an address from sixteen bytes in network order.
     pub const fn from_octets(o: [u8; 16]) -> Addr {
         Addr {
             words: [
@@ -111,7 +115,7 @@ impl Addr {
     }
 }
 
-/// Ones in the first `len` bits of two numbers.
+/// Returns a 128-bit mask of `len` leading ones, as two numbers.
 #[inline(always)]
 const fn mask(len: u8) -> [u64; 2] {
     const fn half(len: u8) -> u64 {

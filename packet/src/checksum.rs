@@ -1,44 +1,44 @@
-//! The internet checksum: whole (RFC 1071), incremental (RFC 1624), and the outer UDP checksum that
-//! is derived from the inner packet's own without touching the payload.
+//! Internet checksums: full (RFC 1071), incremental (RFC 1624), and the outer UDP checksum, which
+//! is derived from the inner packet's checksum without reading the payload.
 //!
-//! All sums are over raw words, as they lie on the wire and are read with the machine's byte order.
-//! One's-complement addition does not care (RFC 1071 §2 B), so that nothing is ever swapped. A
-//! partial sum is a `u64` that is folded once, at the end.
+//! All sums are over raw words: wire order, read with the host's byte order. One's-complement
+//! addition is independent of byte order (RFC 1071 §2 B), so nothing is swapped. A partial sum is a
+//! `u64` that is folded once, at the end.
 
 use crate::addr::Addr;
 use crate::ip::{Fragment, Ip, L4, UDP};
 use crate::ipv6;
 use crate::window::{Short, Window};
 
-/// A partial sum folded to 16 bits, raw.
+/// Folds a partial sum to 16 bits, raw.
 #[inline(always)]
 pub const fn fold(sum: u64) -> u16 {
     let (sum, carry) = (sum as u32).overflowing_add((sum >> 32) as u32);
     let sum = sum + carry as u32;
-    // The upper half becomes high + low and gets the carry of the lower half, the same sum.
+    // The upper half becomes high + low plus the carry of the lower half, which is the same sum.
     (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }
 
-/// The partial sum of an address: four bytes for IPv4, sixteen for IPv6.
+/// Returns the partial sum of an address: four bytes for IPv4, sixteen for IPv6.
 #[inline(always)]
 pub const fn of_addr(addr: &Addr, v6: bool) -> u64 {
     let [a, b, c, d] = addr.words;
     if v6 { a as u64 + b as u64 + c as u64 + d as u64 } else { d as u64 }
 }
 
-/// What to add to a sum when `old` becomes `new`: ~m + m' of RFC 1624, equation 3.
+/// Returns what to add to a sum when `old` becomes `new`: ~m + m' (RFC 1624, equation 3).
 #[inline(always)]
 pub const fn change32(old: u32, new: u32) -> u64 {
     !old as u64 + new as u64
 }
 
-/// As [`change32`], for a raw 16-bit word at an even offset.
+/// Like [`change32`], for a raw 16-bit word at an even offset.
 #[inline(always)]
 pub const fn change16(old: u16, new: u16) -> u64 {
     !old as u64 + new as u64
 }
 
-/// As [`change32`], for a whole address of the family that `v6` says.
+/// Like [`change32`], for an address of the family given by `v6`.
 #[inline(always)]
 pub const fn change_addr(old: &Addr, new: &Addr, v6: bool) -> u64 {
     let (o, n) = (&old.words, &new.words);
@@ -49,50 +49,51 @@ pub const fn change_addr(old: &Addr, new: &Addr, v6: bool) -> u64 {
     last + change32(o[0], n[0]) + change32(o[1], n[1]) + change32(o[2], n[2])
 }
 
-/// The checksum field after a `change` to what it covers: HC' = ~(~HC + ~m + m').
+/// Returns the checksum field after a `change` of the covered bytes: HC' = ~(~HC + ~m + m').
 #[inline(always)]
 pub const fn update(old: u16, change: u64) -> u16 {
     !fold(!old as u64 + change)
 }
 
-/// [`update`] for one word that changes from `old` to `new`, all raw.
+/// Like [`update`], for one raw word that changes from `old` to `new`.
 #[inline(always)]
 pub const fn update16(sum: u16, old: u16, new: u16) -> u16 {
     update(sum, change16(old, new))
 }
 
-/// A UDP checksum as it is sent: 0 means "none", so a computed 0 goes as its other form (RFC 768).
+/// Returns a UDP checksum as sent: 0 means "none", so a computed 0 is sent as 0xffff (RFC 768).
 #[inline(always)]
 pub const fn udp(sum: u16) -> u16 {
     if sum == 0 { 0xffff } else { sum }
 }
 
-/// The checksum of an ICMPv4 echo after an update. The update gives 0 for a message whose words sum
-/// to 0xffff and for one of zeros alone, which it can't tell apart: there is no pseudo-header. The
-/// second needs 0xffff, and a receiver, who sums the whole message (RFC 1071 section 1), takes
-/// 0xffff for the first as well.
+/// Returns the checksum field of an ICMPv4 echo after an update. An update yields 0 both for a
+/// message whose words sum to 0xffff and for one of zeros only; without a pseudo-header it cannot
+/// tell them apart. The second needs 0xffff, and a receiver, which sums the whole message (RFC 1071
+/// §1), accepts 0xffff for the first as well.
 #[inline(always)]
 pub const fn echo4(sum: u16) -> u16 {
     if sum == 0 { 0xffff } else { sum }
 }
 
-/// The pseudo-header's sum (RFC 9293 §3.1, RFC 8200 §8.1); `len` is that of header and payload.
+/// Returns the sum of the pseudo-header (RFC 9293 §3.1, RFC 8200 §8.1); `len` is the length of
+/// upper-layer header and payload.
 #[inline(always)]
 pub const fn pseudo(src: &Addr, dst: &Addr, v6: bool, proto: u8, len: u32) -> u64 {
     of_addr(src, v6) + of_addr(dst, v6) + (proto as u32).to_be() as u64 + len.to_be() as u64
 }
 
-/// Whether the checksum of an IPv4 header is right.
+/// Returns true if the checksum of an IPv4 header is correct.
 #[inline(always)]
 pub fn ipv4_header_ok(w: &Window<'_>, ip: &Ip) -> bool {
     ipv4_ok_between(w, ip.at, ip.l4)
 }
 
-/// As [`ipv4_header_ok`], of the header from `at` to `l4`.
+/// Like [`ipv4_header_ok`], for the header from `at` to `l4`.
 #[inline(always)]
 pub fn ipv4_ok_between(w: &Window<'_>, at: u16, l4: u16) -> bool {
     let start = usize::from(at);
-    // Without options, as nearly always: one load.
+    // Nearly all headers have no options: one load.
     if l4 == at + 20 {
         return match w.load::<[u32; 5]>(start) {
             Ok(h) => fold(words(&h)) == 0xffff,
@@ -102,14 +103,14 @@ pub fn ipv4_ok_between(w: &Window<'_>, at: u16, l4: u16) -> bool {
     matches!(w.sum(start, usize::from(l4 - at)), Ok(sum) if fold(sum) == 0xffff)
 }
 
-/// The sum of a header's five words.
+/// Returns the sum of the five words of a header.
 #[inline(always)]
 pub(crate) const fn words(h: &[u32; 5]) -> u64 {
     h[0] as u64 + h[1] as u64 + h[2] as u64 + h[3] as u64 + h[4] as u64
 }
 
-/// An IPv4 header without options as words, with its checksum. `second` is its second number:
-/// identification, flags, offset.
+/// Returns the words of an IPv4 header without options, including its checksum. `second` is the
+/// word of identification, flags and fragment offset.
 #[inline(always)]
 pub(crate) fn ipv4_words(
     tos: u8,
@@ -131,13 +132,13 @@ pub(crate) fn ipv4_words(
     h
 }
 
-/// The checksum for the IPv4 header of `len` bytes at `at`, computed anew; its field counts as 0.
+/// Computes the checksum of the IPv4 header of `len` bytes at `at`; the checksum field counts as 0.
 pub fn ipv4_header(w: &Window<'_>, at: usize, len: usize) -> Result<u16, Short> {
     let field: u16 = w.load(at + 10)?;
     Ok(!fold(w.sum(at, len)? + u64::from(!field)))
 }
 
-/// Where the checksum field of this packet's upper header is, if it has a header with one.
+/// Returns the offset of the upper-layer checksum field, if the packet has one.
 #[inline(always)]
 pub fn l4_field(ip: &Ip) -> Option<u16> {
     match ip.kind {
@@ -149,14 +150,15 @@ pub fn l4_field(ip: &Ip) -> Option<u16> {
     }
 }
 
-/// Whether the upper checksum covers the pseudo-header: all but ICMP over IPv4.
+/// Returns true if the upper-layer checksum covers the pseudo-header: always, except for ICMP over
+/// IPv4.
 #[inline(always)]
 pub fn covers_addresses(ip: &Ip) -> bool {
     ip.v6 || matches!(ip.kind, L4::Tcp { .. } | L4::Udp)
 }
 
-/// The upper checksum of a whole packet computed anew, its field counting as 0. [`Short`] also when
-/// the payload lies in further segments, or the packet has no such checksum.
+/// Computes the upper-layer checksum of a whole packet; the checksum field counts as 0. Returns
+/// [`Short`] also if the payload continues in further segments or the packet has no such checksum.
 pub fn l4_full(w: &Window<'_>, ip: &Ip) -> Result<u16, Short> {
     let field = l4_field(ip).ok_or(Short)?;
     let len = usize::from(ip.end - ip.l4);
@@ -169,11 +171,13 @@ pub fn l4_full(w: &Window<'_>, ip: &Ip) -> Result<u16, Short> {
     Ok(if ip.proto == UDP { udp(sum) } else { sum })
 }
 
-/// The sum of a whole IP packet, taken from its own checksums instead of its payload (local
-/// checksum offload, as Linux calls it): a correct IPv4 header sums to nothing, and a correct upper
-/// part to the complement of its pseudo-header. [`Short`] when neither is to be had.
+/// Returns the sum of a whole IP packet, derived from its own checksums instead of its payload
+/// (Linux's local checksum offload): a correct IPv4 header sums to zero, and a correct upper layer
+/// to the complement of its pseudo-header. Returns [`Short`] if neither the derivation nor a sum
+/// over the payload is possible.
 ///
-/// If the inner checksum is wrong so is the outer one, and whoever looks first drops the packet.
+/// If the inner checksum is wrong, so is the outer one, and the first receiver that verifies one of
+/// them drops the packet.
 pub fn of_packet(w: &Window<'_>, ip: &Ip) -> Result<u64, Short> {
     let (at, l4, end) = (usize::from(ip.at), usize::from(ip.l4), usize::from(ip.end));
     let derives = ip.fragment == Fragment::Whole
@@ -193,7 +197,8 @@ pub fn of_packet(w: &Window<'_>, ip: &Ip) -> Result<u64, Short> {
     Ok(header + u64::from(!fold(upper)))
 }
 
-/// Any accepted packet: summing it whole and deriving the sum agree once its checksums are right.
+/// Checks for any accepted packet that the full and the derived sum agree once its checksums are
+/// correct.
 #[cfg(any(test, feature = "fuzz"))]
 pub fn harness(bytes: &mut [u8]) {
     let mut w = Window::new(bytes);

@@ -1,8 +1,9 @@
-//! A digest of a few words, by which something unchanged is recognised without looking at it.
+//! A 32-bit digest of a few words, for detecting changes without comparing them.
 
-/// Takes words one after the other.
+/// An accumulator of 64-bit words.
 ///
-/// A sum of products, each with a multiplier of its own, so that none waits for another.
+/// The digest is a sum of products, each with its own multiplier, so that the products are
+/// independent.
 #[derive(Clone, Copy, Debug)]
 pub struct Digest {
     sum: u64,
@@ -20,14 +21,15 @@ impl Default for Digest {
 }
 
 impl Digest {
-    /// Of nothing yet.
+    /// Creates the digest of no words.
     #[inline(always)]
     pub const fn new() -> Digest {
         Digest { sum: 0, multiplier: FIRST }
     }
 
-    /// Takes a word. Its upper half is mixed into the lower one: a product's highest bits are the
-    /// same for all odd multipliers, and changes there would be the same in whichever word.
+    /// Adds a word. Its upper half is first mixed into the lower: a product's highest bits are the
+    /// same for all odd multipliers, so that a change there would have the same effect in every
+    /// word.
     #[inline(always)]
     pub const fn take(&mut self, word: u64) {
         let word = word ^ word >> 32;
@@ -35,7 +37,7 @@ impl Digest {
         self.multiplier = self.multiplier.wrapping_add(STEP);
     }
 
-    /// The digest of all that was taken.
+    /// Returns the digest of all words added.
     #[inline(always)]
     pub const fn finish(self) -> u32 {
         let mixed = (self.sum ^ self.sum >> 32).wrapping_mul(FIRST);

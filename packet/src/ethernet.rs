@@ -1,35 +1,35 @@
-//! Ethernet II with at most one VLAN tag (IEEE 802.1Q).
+//! Ethernet II headers with at most one VLAN tag (IEEE 802.1Q).
 
 use crate::window::{Short, Window};
 
-/// Ethernet type of IPv4.
+/// The Ethernet type of IPv4.
 pub const IPV4: u16 = 0x0800;
-/// Ethernet type of IPv6.
+/// The Ethernet type of IPv6.
 pub const IPV6: u16 = 0x86dd;
-/// Ethernet type of an 802.1Q tag.
+/// The Ethernet type of an 802.1Q tag.
 pub const VLAN: u16 = 0x8100;
-/// Bytes of an untagged header.
+/// The length of an untagged header in bytes.
 pub const HEADER: usize = 14;
 
-/// An Ethernet header. A second tag shows as an Ethernet type that is nobody's.
+/// A parsed Ethernet header. A second VLAN tag appears as an unsupported Ethernet type.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Ethernet {
-    /// Type of what follows, behind the tag if there is one.
+    /// Ethernet type of the payload, after the tag if there is one.
     pub ethertype: u16,
-    /// Tag control field (priority, DEI, VLAN id) in host order; 0 when untagged.
+    /// Tag control field (priority, DEI, VLAN ID) in host order; 0 if untagged.
     pub vlan: u16,
-    /// Offset of what follows.
+    /// Offset of the payload.
     pub l3: u16,
 }
 
 impl Ethernet {
-    /// The header at the start of the frame.
+    /// Parses the header at the start of the frame.
     #[inline(always)]
     pub fn parse(w: &Window<'_>) -> Result<Ethernet, Short> {
         Ethernet::parse_at(w, 0)
     }
 
-    /// The header at `at` (inside VXLAN).
+    /// Parses the header at `at`, such as the one inside VXLAN.
     #[inline(always)]
     pub fn parse_at(w: &Window<'_>, at: u16) -> Result<Ethernet, Short> {
         let ethertype = w.be16(usize::from(at) + 12)?;
@@ -45,18 +45,18 @@ impl Ethernet {
     }
 }
 
-/// Receiver's and sender's address as they lie in a header, in two words: written, copied and read
-/// in the same pieces, so that the processor never waits for one to be put together from others.
+/// Destination and source MAC address in wire order, as two words. They are read, copied and
+/// written in these pieces, so that the CPU never stalls on a load that spans several stores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Macs {
-    /// The receiver's address and the first two bytes of the sender's.
+    /// The destination address and the first two bytes of the source address.
     pub first: u64,
-    /// The other four.
+    /// The last four bytes of the source address.
     pub rest: u32,
 }
 
 impl Macs {
-    /// To whom, from whom.
+    /// Creates the pair from destination and source address.
     #[inline(always)]
     pub const fn new(to: [u8; 6], from: [u8; 6]) -> Macs {
         let first = [to[0], to[1], to[2], to[3], to[4], to[5], from[0], from[1]];
@@ -65,19 +65,19 @@ impl Macs {
     }
 }
 
-/// Bytes that [`write`] writes.
+/// Returns the number of bytes that [`write`] writes.
 #[inline(always)]
 pub const fn header_len(vlan: u16) -> usize {
     if vlan == 0 { HEADER } else { HEADER + 4 }
 }
 
-/// Writes a header at the start of the frame; `vlan` 0 writes no tag.
+/// Writes a header at the start of the frame, without a tag if `vlan` is 0.
 #[inline(always)]
 pub fn write(w: &mut Window<'_>, macs: &Macs, vlan: u16, ethertype: u16) -> Result<(), Short> {
     write_at(w, 0, macs, vlan, ethertype)
 }
 
-/// Writes a header at `at`.
+/// Writes a header at `at`, without a tag if `vlan` is 0.
 #[inline(always)]
 pub(crate) fn write_at(
     w: &mut Window<'_>,
@@ -95,24 +95,25 @@ pub(crate) fn write_at(
     w.set_be16(at + 16, ethertype)
 }
 
-/// Source and destination change places.
+/// Swaps source and destination address of the header at the start of the frame.
 #[inline(always)]
 pub fn swap(w: &mut Window<'_>) -> Result<(), Short> {
     swap_at(w, 0)
 }
 
-/// As [`swap`], in the header at `at`.
+/// Swaps source and destination address of the header at `at`.
 #[inline(always)]
 pub fn swap_at(w: &mut Window<'_>, at: u16) -> Result<(), Short> {
     let at = usize::from(at);
-    // Twelve bytes in two words, for the reason that [`Macs`] gives.
+    // Twelve bytes in two words; see [`Macs`].
     let (first, rest) = (u64::from_le(w.load(at)?), u32::from_le(w.load(at + 8)?));
     let swapped = first >> 48 | u64::from(rest) << 16 | first << 48;
     w.store(at, swapped.to_le())?;
     w.store(at + 8, ((first >> 16) as u32).to_le())
 }
 
-/// Whatever the bytes, an accepted header lies in the frame and is written back as it was read.
+/// Checks for arbitrary bytes that an accepted header lies in the frame and is written back
+/// unchanged.
 #[cfg(any(test, feature = "fuzz"))]
 pub fn harness(bytes: &mut [u8]) {
     let before = std::vec::Vec::from(&*bytes);
@@ -121,7 +122,7 @@ pub fn harness(bytes: &mut [u8]) {
     assert!(usize::from(eth.l3) <= w.len());
     let macs = (w.load::<[u8; 6]>(0), w.load::<[u8; 6]>(6));
     let (Ok(to), Ok(from)) = macs else { return };
-    // A tag of zero (priority 0, no VLAN) says nothing, so it is not kept.
+    // A tag of 0 (priority 0, no VLAN) carries no information and is not preserved.
     if usize::from(eth.l3) == header_len(eth.vlan) {
         assert!(write(&mut w, &Macs::new(to, from), eth.vlan, eth.ethertype).is_ok());
         assert_eq!(before, bytes);

@@ -1,15 +1,15 @@
-//! `FlowKey`: one key for both directions of a flow, and its hash.
+//! `FlowKey`: the key that both directions of a flow share, and its hash.
 //!
-//! The two ends are put in a fixed order, so that a packet and its answer meet the same entry; the
-//! [`Side`] says which end sent the packet at hand. The scope keeps overlapping networks apart: two
+//! The two ends are stored in a fixed order, so that packets of both directions find the same
+//! entry; [`Side`] is the end that sent the packet. The scope separates overlapping networks: two
 //! gateway endpoints may carry the same 5-tuple.
 
 use crate::addr::Addr;
 
-/// The scope of plain traffic (no tunnel), and of what backends send us.
+/// The scope of plain traffic (no tunnel) and of packets from backends.
 pub const SCOPE_PLAIN: u32 = 0;
 
-/// Which end of a [`FlowKey`] sent the packet.
+/// The end of a [`FlowKey`] that sent the packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Side {
@@ -20,7 +20,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// The other end.
+    /// Returns the other end.
     #[inline(always)]
     pub const fn other(self) -> Side {
         match self {
@@ -30,24 +30,24 @@ impl Side {
     }
 }
 
-/// What tells one flow from another, the same in both directions. 44 bytes, no padding.
+/// The key of a flow, the same in both directions. 44 bytes without padding.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct FlowKey {
-    /// Interned gateway endpoint or VNI; [`SCOPE_PLAIN`] for none.
+    /// Interned gateway endpoint or VNI; [`SCOPE_PLAIN`] if there is none.
     pub scope: u32,
-    /// IP protocol number (for IPv6 the upper-layer one).
+    /// IP protocol number (for IPv6 the upper-layer protocol).
     pub proto: u32,
-    /// Port of `low` in the low half, port of `high` in the high half, host order. For an ICMP echo
-    /// both halves hold the identifier; 0 for protocols without ports.
+    /// Ports in host order: that of `low` in the low half, that of `high` in the high half. For an
+    /// ICMP echo both halves hold the identifier; 0 for protocols without ports.
     pub ports: u32,
-    /// The lesser end by (address, port).
+    /// The lesser end, ordered by address and port.
     pub low: Addr,
     /// The greater end.
     pub high: Addr,
 }
 
-/// Two words as one, the first in the low half.
+/// Joins two words, the first in the low half.
 #[inline(always)]
 const fn pair(a: u32, b: u32) -> u64 {
     a as u64 | (b as u64) << 32
@@ -66,7 +66,7 @@ const fn whole(first: u64, second: u64) -> Addr {
 }
 
 impl FlowKey {
-    /// The key of a packet from `src:sport` to `dst:dport`, and which end sent it.
+    /// Returns the key of a packet from `src:sport` to `dst:dport`, and the end that sent it.
     #[inline(always)]
     pub fn new(
         scope: u32,
@@ -77,7 +77,7 @@ impl FlowKey {
         dport: u16,
     ) -> (Self, Side) {
         let (s, d) = (halves(&src), halves(&dst));
-        // Which end is the lesser one is as good as random: no branch may depend on it.
+        // The order of the ends is unpredictable, so it must not decide a branch.
         let (s0, d0) = (s[0].rotate_left(32), d[0].rotate_left(32));
         let (s1, d1) = (s[1].rotate_left(32), d[1].rotate_left(32));
         let ports_turn = (s1 == d1) & (sport > dport);
@@ -95,7 +95,7 @@ impl FlowKey {
         (key, if turn { Side::High } else { Side::Low })
     }
 
-    /// Address and port of one end.
+    /// Returns address and port of one end.
     #[inline(always)]
     pub const fn end(&self, side: Side) -> (Addr, u16) {
         match side {
@@ -104,14 +104,13 @@ impl FlowKey {
         }
     }
 
-    /// A 64-bit hash of the whole key.
+    /// Returns a 64-bit hash of the whole key.
     ///
-    /// The low half finds the flow's bucket, the high half picks the backend and the outer source
-    /// port.
+    /// The low half selects the flow's bucket, the high half the backend and the outer source port.
     #[inline(always)]
     pub fn hash(&self, by: &HashKey) -> u64 {
         let (l, h) = (&self.low.words, &self.high.words);
-        // What differs most stands in the low halves, from where a product spreads it furthest.
+        // The most variable words go in the low halves, from which a product spreads them furthest.
         by.hash(&[
             pair(self.scope, self.proto),
             u64::from(self.ports),
@@ -123,12 +122,14 @@ impl FlowKey {
     }
 }
 
-/// A seed made ready for hashing: two secret numbers of 32 bits for each word of a key.
+/// A hash key derived from a seed: one 64-bit secret, used as two 32-bit halves, per word of a flow
+/// key.
 ///
-/// The hash is a sum of products, one for each word: its halves, each plus a secret, are multiplied
-/// (NH of UMAC, RFC 4418 §5.2.2: who doesn't know the secrets can't choose keys that meet, but by
-/// luck of 1 in 2^32), then mixed. The products are independent of each other, so that it takes few
-/// cycles from first to last, and none is of 128 bits, which the kernel's BPF has not.
+/// The hash is a mixed sum of products, one per word: each half of the word is added to a half of
+/// the secret, and the two sums are multiplied (NH of UMAC, RFC 4418 §5.2.2: without the secrets,
+/// two keys chosen by an attacker collide with a probability of 2^-32). The products are
+/// independent of each other, which keeps latency low, and none needs 128 bits, which BPF does not
+/// support.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HashKey {
     seed: u64,
@@ -136,10 +137,10 @@ pub struct HashKey {
 }
 
 impl HashKey {
-    /// The key of a seed.
+    /// Derives the hash key from a seed.
     #[inline(always)]
     pub const fn new(seed: u64) -> HashKey {
-        // SplitMix64: each secret says nothing of another.
+        // SplitMix64: no secret reveals another.
         let (mut secrets, mut i) = ([0; 6], 0);
         while i < secrets.len() {
             secrets[i] =
@@ -149,24 +150,24 @@ impl HashKey {
         HashKey { seed, secrets }
     }
 
-    /// The key as words, for a program that is told it.
+    /// Returns the key as words, for passing it to the BPF program.
     pub const fn words(&self) -> [u64; 7] {
         let [a, b, c, d, e, f] = self.secrets;
         [self.seed, a, b, c, d, e, f]
     }
 
-    /// The key that these words are of.
+    /// Restores a key from [`HashKey::words`].
     #[inline(always)]
     pub const fn of_words([seed, a, b, c, d, e, f]: [u64; 7]) -> HashKey {
         HashKey { seed, secrets: [a, b, c, d, e, f] }
     }
 
-    /// The seed that it is of.
+    /// Returns the seed from which the key was derived.
     pub const fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// The hash of up to six words.
+    /// Returns the hash of up to six words.
     #[inline(always)]
     pub fn hash<const N: usize>(&self, words: &[u64; N]) -> u64 {
         let mut h = self.seed;
@@ -179,7 +180,7 @@ impl HashKey {
     }
 }
 
-/// The finish of MurmurHash3.
+/// The finalizer of MurmurHash3.
 #[inline(always)]
 const fn mix(mut h: u64) -> u64 {
     h = (h ^ h >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
@@ -259,8 +260,8 @@ mod tests {
         assert!((150.0..350.0).contains(&chi), "chi-square {chi}");
     }
 
-    /// How unevenly `keys` fill 2^16 buckets by the lowest bits of a half of the hash, in standard
-    /// deviations of chi-square from what chance would do.
+    /// Returns how unevenly `keys` fill 2^16 buckets selected by 16 bits of the hash from bit
+    /// `half`, in standard deviations of chi-square from its mean.
     fn unevenness(keys: impl Iterator<Item = FlowKey>, half: u32, by: &HashKey) -> f64 {
         const BUCKETS: usize = 1 << 16;
         let (mut filled, mut count) = (std::vec![0u32; BUCKETS], 0u32);
@@ -274,8 +275,8 @@ mod tests {
         (chi - free) / (2.0 * free).sqrt()
     }
 
-    /// Clients and ports as they come in a row, `clients` of the one and so many of the others that
-    /// there are 2^19 flows.
+    /// Generates 2^19 flows with consecutive clients and ports: `clients` clients, `2^place`
+    /// addresses apart.
     fn in_a_row(clients: u32, place: u32, step: u16) -> impl Iterator<Item = FlowKey> {
         let ports = ((1 << 19) / clients) as u16;
         (0..clients).flat_map(move |client| {
@@ -320,7 +321,8 @@ mod tests {
                 low += (turned as u32).count_ones();
                 high += (turned >> 32).count_ones();
             }
-            // Of 32 bits 16, with a standard deviation of 2.83; of the mean of 512, 0.125.
+            // The expected number is 16 of 32 bits, with a standard deviation of 2.83; of a mean
+            // over 512 trials, 0.125.
             let allowed = 8.0 * 2.83 / f64::from(trials).sqrt();
             for (half, turned) in [("low", low), ("high", high)] {
                 let mean = f64::from(turned) / f64::from(trials);

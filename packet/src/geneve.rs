@@ -1,67 +1,69 @@
 //! GENEVE (RFC 8926) and the three options of a gateway: endpoint, attachment, flow cookie.
 //!
-//! The options' class is an argument, so that another cloud's is a row in a table. Their types and
-//! sizes are AWS's: 1 and 2 with 8 bytes, 3 with 4 bytes.
+//! The option class is an argument, so that other clouds can be supported by configuration. Types
+//! and sizes are those of AWS: types 1 and 2 with 8 bytes, type 3 with 4 bytes.
 
 use crate::parsed::Malformed;
 use crate::window::{Short, Window, mask_options, sign_bit};
 
-/// Bytes of the header without options.
+/// The length of the header without options, in bytes.
 pub const HEADER: usize = 8;
-/// The longest option area: 63 words.
+/// The maximum length of the option area in bytes: 63 words.
 pub const MAX_OPTIONS: usize = 252;
-/// The class of AWS gateways' options.
+/// The option class of AWS gateways.
 pub const CLASS_AWS: u16 = 0x0108;
-/// Bytes of the three options as [`own_options`] writes them.
+/// The length in bytes of the three options that [`own_options`] writes.
 pub const OWN_OPTIONS: usize = 32;
 
-/// The attachment by which our own tunnels to backends name the gateway that a flow came from, with
-/// its number in the low half, where there is no [`Origin`](crate::origin::Origin).
+/// The upper half of the attachment in Weir's own tunnels to backends where there is no
+/// [`Origin`](crate::origin::Origin); the lower half is the number of the gateway that the flow
+/// came from.
 pub const ATTACHMENT_MARK: u64 = 0x5745_4952 << 32;
 
-/// [`GatewayOptions::present`]: the endpoint.
+/// The bit of the endpoint in [`GatewayOptions::present`].
 pub const ENDPOINT: u8 = 1;
-/// [`GatewayOptions::present`]: the attachment.
+/// The bit of the attachment in [`GatewayOptions::present`].
 pub const ATTACHMENT: u8 = 2;
-/// [`GatewayOptions::present`]: the flow cookie.
+/// The bit of the flow cookie in [`GatewayOptions::present`].
 pub const COOKIE: u8 = 4;
-/// [`GatewayOptions::present`]: all three.
+/// The bits of all three options in [`GatewayOptions::present`].
 pub const ALL_OPTIONS: u8 = ENDPOINT | ATTACHMENT | COOKIE;
 
-/// A GENEVE header.
+/// A parsed GENEVE header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Geneve {
     /// Virtual network identifier, 24 bits.
     pub vni: u32,
-    /// Ethernet type of what is inside.
+    /// Ethernet type of the payload.
     pub protocol: u16,
-    /// Offset of what is inside.
+    /// Offset of the payload.
     pub payload: u16,
-    /// Bytes of options, a multiple of 4, at most 252. They begin 8 bytes behind the header's
-    /// start.
+    /// Length of the options in bytes, a multiple of 4, at most 252. They begin 8 bytes after the
+    /// start of the header.
     pub opt_len: u8,
-    /// O bit: a control packet.
+    /// O bit: control packet.
     pub control: bool,
     /// C bit: critical options present.
     pub critical: bool,
 }
 
-/// The gateway's options.
+/// The values of a gateway's options.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct GatewayOptions {
-    /// Endpoint id.
+    /// Endpoint ID.
     pub endpoint: u64,
-    /// Attachment id.
+    /// Attachment ID.
     pub attachment: u64,
     /// Flow cookie.
     pub cookie: u32,
-    /// Which of the three are there with their right length: [`ENDPOINT`] and so on.
+    /// Bit mask of the options that are present with their correct length: [`ENDPOINT`] and so on.
     pub present: u8,
-    /// An option that is none of the three is marked critical: the packet must be dropped (§3.5).
+    /// Whether an unknown option is marked critical: if so, the packet must be dropped (§3.5).
     pub unknown_critical: bool,
 }
 
-/// The header at `at`, behind the UDP header. Its options are in the window when it is accepted.
+/// Parses the header at `at`, after the UDP header. The options of an accepted header lie in the
+/// window.
 #[inline(always)]
 pub fn parse(w: &Window<'_>, at: u16) -> Result<Geneve, Malformed> {
     let h: [u32; 2] = w.load(usize::from(at))?;
@@ -81,14 +83,14 @@ pub fn parse(w: &Window<'_>, at: u16) -> Result<Geneve, Malformed> {
     })
 }
 
-/// First word of each of the three options behind the class: type, reserved bits 0, length in
-/// words.
+/// The low half of each option's first word: type, reserved bits 0, length in words. The high half
+/// is the class.
 const KINDS: [u32; 3] = [0x0102, 0x0202, 0x0301];
-/// What counts of an option's first word: not the three reserved bits.
+/// The mask of the significant bits of an option's first word: all but the three reserved bits.
 const COUNTS: u32 = 0xffff_ff1f;
 
-/// The gateway's options among the `opt_len` bytes at `at`. A known type of another length counts
-/// as missing; of a type that comes twice the last one counts.
+/// Parses the gateway's options in the `opt_len` bytes at `at`. A known type with a wrong length
+/// counts as absent; the last of several options of one type counts.
 #[inline(always)]
 pub fn options(
     w: &Window<'_>,
@@ -102,8 +104,8 @@ pub fn options(
     }
 }
 
-/// As [`options`], if they are the gateway's three, in their usual order, with nothing between.
-/// For programs that keep the walk apart.
+/// Like [`options`], but returns `None` unless they are exactly the gateway's three in the usual
+/// order. For programs that keep the generic walk in a separate function.
 #[inline(always)]
 pub fn usual_options(w: &Window<'_>, at: u16, opt_len: u8, class: u16) -> Option<GatewayOptions> {
     let o = usual(w, at, opt_len, class)?;
@@ -116,7 +118,7 @@ pub fn usual_options(w: &Window<'_>, at: u16, opt_len: u8, class: u16) -> Option
     })
 }
 
-/// The options as AWS sends them, these and no others, in this order: no loop.
+/// Returns the options if they are exactly those that AWS sends, in its order: no loop.
 #[inline(always)]
 fn usual(w: &Window<'_>, at: u16, opt_len: u8, class: u16) -> Option<[u32; 8]> {
     if usize::from(opt_len) != OWN_OPTIONS {
@@ -130,7 +132,7 @@ fn usual(w: &Window<'_>, at: u16, opt_len: u8, class: u16) -> Option<[u32; 8]> {
     if other == 0 { Some(o) } else { None }
 }
 
-/// As [`options`], by the walk alone.
+/// Like [`options`], but always by the generic walk.
 #[inline(always)]
 pub fn any_options(
     w: &Window<'_>,
@@ -141,7 +143,7 @@ pub fn any_options(
     walk(w, usize::from(at), usize::from(opt_len), class)
 }
 
-/// Whether these are a gateway's three options in their usual order, with nothing between: then
+/// Returns true if these are exactly a gateway's three options in the usual order, in which case
 /// the last four bytes are the cookie.
 pub fn are_usual(w: &Window<'_>, at: u16, opt_len: u8, class: u16) -> bool {
     usual(w, at, opt_len, class).is_some()
@@ -152,14 +154,15 @@ const fn number(high: u32, low: u32) -> u64 {
     (u32::from_be(high) as u64) << 32 | u32::from_be(low) as u64
 }
 
-/// 1 if `x` is 0, else 0, without a branch.
+/// Returns 1 if `x` is 0, else 0, without a branch.
 #[inline(always)]
 fn is_zero(x: u32) -> u32 {
     sign_bit(!x & x.wrapping_sub(1))
 }
 
-/// The walk through any options. Its body has one path (a known type's place is remembered, and
-/// read after the loop), so that BPF's verifier has one state to follow per turn.
+/// Parses options in any order. The loop body has a single path (it records the position of each
+/// known type, and values are read after the loop), so that the BPF verifier has one state per
+/// iteration.
 #[cfg_attr(target_arch = "bpf", inline(always))]
 #[cfg_attr(not(target_arch = "bpf"), inline(never))]
 fn walk(
@@ -180,10 +183,11 @@ fn walk(
         for (i, known) in KINDS.iter().enumerate() {
             index |= is_zero(kind ^ known) * (i as u32 + 1);
         }
-        // Byte `index` of `places`: 1 + the word where it is. Byte 0 takes the unknown ones.
+        // Byte `index` of `places` is 1 + the word offset of the option. Byte 0 collects unknown
+        // options.
         let byte = index * 8;
         places = places & !(0x7f << byte) | ((off as u32 >> 2) + 1) << byte;
-        // The C bit is the highest of the type, so that none of the three can have it.
+        // The C bit is the highest bit of the type, so none of the three known types can have it.
         critical |= word & 0x8000;
         off += 4 + (word as usize & 0x1f) * 4;
     }
@@ -206,14 +210,15 @@ fn walk(
     Ok(found)
 }
 
-/// Where the value of the known option `index` begins.
+/// Returns the offset of the value of the known option `index`, if it was found.
 #[inline(always)]
 fn place(places: u32, index: u32, at: usize) -> Option<usize> {
     let word = (places >> (index * 8)) & 0x7f;
     if word == 0 { None } else { Some(at + mask_options((word as usize - 1) * 4) + 4) }
 }
 
-/// The three options in AWS's class and order, for a tunnel of ours to an inspection appliance.
+/// Writes the three options with AWS's class and order to `room`, for Weir's own tunnel to an
+/// inspection appliance.
 #[inline(always)]
 pub fn own_options(room: &mut [u8; OWN_OPTIONS], endpoint: u64, attachment: u64, cookie: u32) {
     for (to, word) in
@@ -223,14 +228,14 @@ pub fn own_options(room: &mut [u8; OWN_OPTIONS], endpoint: u64, attachment: u64,
     }
 }
 
-/// As [`own_options`], in words as they lie in memory.
+/// Returns the options that [`own_options`] writes, as words in wire order.
 #[inline(always)]
 pub const fn own_words(endpoint: u64, attachment: u64, cookie: u32) -> [u64; OWN_OPTIONS / 8] {
     gateway_words(CLASS_AWS, endpoint, attachment, cookie)
 }
 
-/// The three options of a gateway with this class, in words as they lie in memory: what
-/// [`usual_options`] reads.
+/// Returns the three options of a gateway with this class, as words in wire order;
+/// [`usual_options`] parses them.
 #[inline(always)]
 pub const fn gateway_words(
     class: u16,
@@ -247,7 +252,7 @@ pub const fn gateway_words(
     ]
 }
 
-/// Writes a header with `opt_len` bytes of options to follow, at `at`.
+/// Writes a header at `at`; the caller writes the `opt_len` bytes of options that follow.
 #[inline(always)]
 pub(crate) fn write(
     w: &mut Window<'_>,
@@ -260,7 +265,7 @@ pub(crate) fn write(
     w.store(at, [first.to_be(), (vni << 8).to_be()])
 }
 
-/// Whatever the bytes: the walk ends, finds only what is there, and agrees with the quick way.
+/// Checks for arbitrary bytes that the walk ends and agrees with the fast path.
 #[cfg(any(test, feature = "fuzz"))]
 pub fn harness(bytes: &mut [u8]) {
     let w = Window::new(bytes);

@@ -1,29 +1,29 @@
-//! GUE, generic UDP encapsulation (draft-ietf-intarea-gue): variant 1, IP directly behind UDP,
-//! which Weir writes, and variant 0 with its own header, which it also accepts.
+//! GUE, generic UDP encapsulation (draft-ietf-intarea-gue). Weir writes variant 1, IP directly
+//! after UDP, and also accepts variant 0, which has a header of its own.
 
 use crate::ip::{IPV4_IN_IP, IPV6_IN_IP};
 use crate::parsed::Malformed;
 use crate::window::Window;
 
-/// What GUE carries.
+/// A parsed GUE header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gue {
-    /// The inner packet is IPv6.
+    /// Whether the inner packet is IPv6.
     pub v6: bool,
     /// Offset of the inner IP header.
     pub payload: u16,
 }
 
-/// What lies at `at`, behind the UDP header. The two highest bits are the variant; in variant 1
-/// they are those of an IP version, 4 or 6.
+/// Parses the header at `at`, after the UDP header. The two highest bits are the variant; in
+/// variant 1 they are part of the IP version, 4 or 6.
 #[inline(always)]
 pub fn parse(w: &Window<'_>, at: u16) -> Result<Gue, Malformed> {
     let first = w.byte(usize::from(at))?;
     match first >> 4 {
         4 => return Ok(Gue { v6: false, payload: at }),
         6 => return Ok(Gue { v6: true, payload: at }),
-        // Variant 0 without the C bit, which marks a control message; then Hlen in words of 4
-        // bytes, without the first word.
+        // Variant 0 without the C bit, which marks a control message; then Hlen, the length in
+        // words of 4 bytes, without the first word.
         0 | 1 => {}
         _ => return Err(Malformed::Gue),
     }
@@ -38,7 +38,7 @@ pub fn parse(w: &Window<'_>, at: u16) -> Result<Gue, Malformed> {
     }
 }
 
-/// Whatever the bytes, the inner packet begins in the window.
+/// Checks for arbitrary bytes that the inner packet begins in the window.
 #[cfg(any(test, feature = "fuzz"))]
 pub fn harness(bytes: &mut [u8]) {
     let w = Window::new(bytes);

@@ -1,7 +1,7 @@
-//! ICMP and ICMPv6: what an error quotes, answers to an echo, and errors of our own.
+//! ICMP and ICMPv6: quoted packets, echo replies, and error messages from Weir.
 //!
-//! An error of our own is made around the packet that it is about: its first bytes are the quote,
-//! and the new headers are written in front of them. The packet is not copied.
+//! An error message is built around the packet that it is about: its first bytes become the quote,
+//! and new headers are written in front of them. The packet is not copied.
 
 use crate::addr::Addr;
 use crate::checksum::{change16, echo4, fold, ipv4_words, pseudo, update};
@@ -11,12 +11,13 @@ use crate::parsed::Malformed;
 use crate::tunnel::{is_source_port, swap_addresses};
 use crate::window::{Short, Window};
 
-/// TTL of what we send ourselves.
+/// The TTL of packets that Weir originates.
 pub(crate) const OUR_TTL: u8 = 64;
-/// Precedence "internetwork control" for errors (RFC 1812 §4.3.2.5).
+/// DSCP/ECN byte of error messages: precedence "internetwork control" (RFC 1812 §4.3.2.5).
 const OUR_TOS: u8 = 0xc0;
 
-/// The packet that an ICMP error quotes; its ports are there, the rest of its payload may not be.
+/// Parses the packet that an ICMP error quotes. Its ports are present; its payload may be
+/// truncated.
 #[inline(always)]
 pub fn quoted(w: &Window<'_>, error: &Ip) -> Result<Ip, Malformed> {
     if error.kind != L4::IcmpError {
@@ -29,15 +30,15 @@ pub fn quoted(w: &Window<'_>, error: &Ip) -> Result<Ip, Malformed> {
     }
 }
 
-/// Bytes of a quoted packet by its own account, of which less may be quoted.
+/// Returns the length in bytes of a quoted packet by its header; the quote may be shorter.
 #[inline(always)]
 pub(crate) fn claimed_len(w: &Window<'_>, quoted: &Ip) -> Result<u16, Short> {
     let at = usize::from(quoted.at);
     if quoted.v6 { w.be16(at + 4).map(|len| len.saturating_add(40)) } else { w.be16(at + 2) }
 }
 
-/// The largest IP packet in bytes that a too-big error tells of (RFC 1191 §4, RFC 4443 §3.2); 0
-/// when it is another error, or comes from a router older than RFC 1191.
+/// Returns the MTU in bytes that a too-big error reports (RFC 1191 §4, RFC 4443 §3.2); 0 for other
+/// errors and for routers that predate RFC 1191.
 pub fn told_mtu(w: &Window<'_>, error: &Ip) -> Result<u16, Short> {
     let l4 = usize::from(error.l4);
     let [kind, code] = w.load::<u16>(l4)?.to_ne_bytes();
@@ -50,12 +51,12 @@ pub fn told_mtu(w: &Window<'_>, error: &Ip) -> Result<u16, Short> {
     })
 }
 
-/// The path MTU in bytes that a too-big error about the tunnel packet `quoted` of ours tells of; 0
-/// where it tells of none, or can't be true: the quote is of no protocol or UDP source port that
-/// our tunnels use, or the packet was no longer than what would pass (RFC 5927 §7.1).
+/// Returns the path MTU in bytes that a too-big error about a tunnel packet of Weir (`quoted`)
+/// reports. Returns 0 if it reports none or cannot be genuine: Weir's tunnels do not use the quoted
+/// protocol or UDP source port, or the packet was no longer than the reported MTU (RFC 5927 §7.1).
 ///
-/// It is never less than what every IPv4 path and every IPv6 link takes (RFC 1191 §3, RFC 8200 §5),
-/// so that a forged one does little harm.
+/// The result is at least 576 bytes for IPv4 (RFC 791 §3.1) and 1,280 bytes for IPv6 (RFC 8200 §5),
+/// so that a forged error does little harm.
 #[inline(always)]
 pub fn path_mtu(w: &Window<'_>, error: &Ip, quoted: &Ip) -> Result<u16, Short> {
     let told = told_mtu(w, error)?;
@@ -91,18 +92,18 @@ pub fn echo_reply(w: &mut Window<'_>, ip: &Ip) -> Result<(), Short> {
     w.store(l4, [new, if ip.v6 { sum } else { echo4(sum) }])
 }
 
-/// What an error of ours says.
+/// The condition that an error message reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Trouble {
-    /// The packet does not fit: "fragmentation needed" (RFC 1191) or "packet too big"; with the
-    /// largest IP packet in bytes that would pass.
+    /// The packet does not fit: "fragmentation needed" (RFC 1191) or "packet too big". The value is
+    /// the maximum size in bytes of an IP packet that would pass.
     TooBig(u16),
-    /// The TTL ended here.
+    /// The packet's TTL expired at this hop.
     TimeExceeded,
 }
 
 impl Trouble {
-    /// Type, code, and the four bytes behind the checksum as a number.
+    /// Returns type, code, and the four bytes after the checksum as a number.
     const fn parts(self, v6: bool) -> (u8, u8, u32) {
         match (self, v6) {
             (Trouble::TooBig(mtu), false) => (3, 4, mtu as u32),
@@ -113,9 +114,10 @@ impl Trouble {
     }
 }
 
-/// Whether an error may be sent about this packet (RFC 1122 §3.2.2, RFC 4443 §2.4 e): never about
-/// an ICMP error, a later fragment, or one that was not sent by and to a single host. Of ICMPv6
-/// only echoes are answered: of its unknown types half are errors, and ND never leaves its link.
+/// Returns true if an error message may be sent about this packet (RFC 1122 §3.2.2, RFC 4443 §2.4
+/// e): never about an ICMP error, a later fragment, or a packet whose source or destination is not
+/// a single host. For ICMPv6 only about echoes: half of its unknown types are errors, and neighbor
+/// discovery never leaves its link.
 pub fn may_answer(ip: &Ip) -> bool {
     if ip.kind == L4::IcmpError || ip.fragment == Fragment::Later {
         return false;
@@ -126,7 +128,7 @@ pub fn may_answer(ip: &Ip) -> bool {
     is_host(&ip.src) && !is_multicast(&ip.dst) && ip.dst != Addr::v4(u32::MAX)
 }
 
-/// Neither unspecified, nor loopback, nor multicast, nor broadcast.
+/// Returns true for an address that is neither unspecified, loopback, multicast nor broadcast.
 fn is_host(addr: &Addr) -> bool {
     if !addr.is_v4() {
         let loopback = Addr { words: [0, 0, 0, 1u32.to_be()] };
@@ -144,14 +146,15 @@ fn is_multicast(addr: &Addr) -> bool {
     }
 }
 
-/// Bytes that [`write_error`] writes in front of the quote: IP header and ICMP header.
+/// Returns the number of bytes that [`write_error`] writes in front of the quote: IP and ICMP
+/// header.
 #[inline(always)]
 pub const fn error_header(about: &Ip) -> usize {
     if about.v6 { 48 } else { 28 }
 }
 
-/// How many bytes of this packet an error quotes: as many as fit in 576 bytes (RFC 1812 §4.3.2.3),
-/// for IPv6 in 1,280 bytes (RFC 4443 §2.4 c).
+/// Returns how many bytes of this packet an error quotes: as many as fit in an error of 576 bytes
+/// (RFC 1812 §4.3.2.3) or, for IPv6, 1,280 bytes (RFC 4443 §2.4 c).
 #[inline(always)]
 pub const fn quote_len(about: &Ip) -> usize {
     let most = if about.v6 { 1280 } else { 576 } - error_header(about);
@@ -160,8 +163,8 @@ pub const fn quote_len(about: &Ip) -> usize {
 }
 
 /// Writes the IP and ICMP headers of an error at `at`. The quote, the first bytes of the packet
-/// that it is `about`, lies [`error_header`] bytes behind and ends the window. The error seems to
-/// come from the packet's receiver, for whom we stand in.
+/// `about`, lies [`error_header`] bytes further and extends to the end of the window. The source of
+/// the error is the packet's destination, on whose behalf Weir answers.
 pub fn write_error(w: &mut Window<'_>, at: usize, about: &Ip, what: Trouble) -> Result<(), Short> {
     let quote = at + error_header(about);
     let len = w.len().checked_sub(quote).ok_or(Short)?;
@@ -169,7 +172,7 @@ pub fn write_error(w: &mut Window<'_>, at: usize, about: &Ip, what: Trouble) -> 
     write_error_around(w, at, about, what, sum)
 }
 
-/// As [`write_error`], where the sum of the quote is known.
+/// Like [`write_error`], with the sum of the quote given.
 #[inline(always)]
 pub fn write_error_around(
     w: &mut Window<'_>,
@@ -195,7 +198,7 @@ pub fn write_error_around(
     write_header(w, at, about, OUR_TOS, if v6 { ICMPV6 } else { ICMP }, len as u32)
 }
 
-/// Writes the IP header of our answer to the packet `about` at `at`; `len` bytes of `proto` follow.
+/// Writes at `at` the IP header of an answer to the packet `about`; `len` bytes of `proto` follow.
 #[inline(always)]
 pub(crate) fn write_header(
     w: &mut Window<'_>,
@@ -210,11 +213,11 @@ pub(crate) fn write_header(
         let second = len << 16 | u32::from(proto) << 8 | u32::from(OUR_TTL);
         return w.store(at, ipv6::words(0x6000_0000 | u32::from(tos) << 20, second, from, to));
     }
-    // Whole and not to be cut: the identification means nothing.
+    // Never fragmented ("don't fragment" is set): the identification is not significant (RFC 6864).
     w.store(at, ipv4_words(tos, len + 20, 0x4000, (OUR_TTL, proto), from, to))
 }
 
-/// Any accepted packet: an error about it is itself a packet, and quotes it.
+/// Checks for any accepted packet that an error about it is a valid packet that quotes it.
 #[cfg(any(test, feature = "fuzz"))]
 pub fn harness(bytes: &mut [u8]) {
     use crate::checksum::{ipv4_header_ok, l4_full};

@@ -1,4 +1,4 @@
-//! `Ip`: one IP packet of either family, with all that Weir ever asks of its headers.
+//! `Ip`: the parsed headers of one IP packet of either family.
 
 mod parse;
 
@@ -7,59 +7,59 @@ use crate::ethernet;
 #[cfg(any(test, feature = "fuzz"))]
 use crate::window::Window;
 
-/// Protocol number of TCP.
+/// The protocol number of TCP.
 pub const TCP: u8 = 6;
-/// Protocol number of UDP.
+/// The protocol number of UDP.
 pub const UDP: u8 = 17;
-/// Protocol number of ICMP for IPv4.
+/// The protocol number of ICMP for IPv4.
 pub const ICMP: u8 = 1;
-/// Protocol number of ICMP for IPv6.
+/// The protocol number of ICMP for IPv6.
 pub const ICMPV6: u8 = 58;
-/// Protocol number of IPv4 in IP.
+/// The protocol number of IPv4 in IP.
 pub const IPV4_IN_IP: u8 = 4;
-/// Protocol number of IPv6 in IP.
+/// The protocol number of IPv6 in IP.
 pub const IPV6_IN_IP: u8 = 41;
 
-/// Which part of a datagram the packet is.
+/// The part of a datagram that a packet carries.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[repr(u8)]
 pub enum Fragment {
-    /// All of it. An IPv6 "atomic" fragment (RFC 6946) counts as whole.
+    /// The whole datagram. An IPv6 "atomic" fragment (RFC 6946) counts as whole.
     #[default]
     Whole,
-    /// The first of several fragments: the only one with ports.
+    /// The first of several fragments, the only one with an upper-layer header.
     First,
-    /// A later one: no upper header.
+    /// A later fragment, without an upper-layer header.
     Later,
 }
 
-/// What the upper header is.
+/// The kind of the upper-layer header.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum L4 {
-    /// TCP, with the flag bits FIN to CWR; none in a quote that is cut before them.
+    /// TCP. `flags` is 0 in a quoted packet that is cut before the flags byte.
     Tcp {
-        /// Byte 13 of the header.
+        /// Byte 13 of the TCP header: the flags FIN (bit 0) to CWR (bit 7).
         flags: u8,
     },
     /// UDP.
     Udp,
-    /// An ICMP echo; `sport` and `dport` both are its identifier.
+    /// An ICMP echo; `sport` and `dport` are both its identifier.
     IcmpEcho {
-        /// False for the reply.
+        /// True for a request, false for a reply.
         request: bool,
     },
-    /// An ICMP error that quotes a packet: v4 types 3, 4, 5, 11, 12; v6 types 1 to 4.
+    /// An ICMP error, which quotes a packet: ICMP types 3, 4, 5, 11 and 12, ICMPv6 types 1 to 4.
     IcmpError,
-    /// Anything else, taken as it is.
+    /// Any other protocol or ICMP message, which is not parsed.
     Other,
-    /// None to be seen: a later fragment.
+    /// No upper-layer header: the packet is a later fragment.
     #[default]
     None,
 }
 
 impl L4 {
-    /// What it says to the state of its flow: TCP's flags, of another protocol none. An error and a
-    /// later fragment say nothing.
+    /// Returns the TCP flags with which this packet updates its flow's state: 0 for protocols other
+    /// than TCP, `None` for ICMP errors and later fragments, which do not update it.
     #[inline(always)]
     pub const fn flow_flags(&self) -> Option<u8> {
         match self {
@@ -70,59 +70,59 @@ impl L4 {
     }
 }
 
-/// What is known of an IP packet. Offsets count from the start of the window.
+/// The parsed headers of an IP packet. Offsets count from the start of the window.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Ip {
     /// Offset of the IP header.
     pub at: u16,
-    /// Offset of what follows the IP header and its options or extensions.
+    /// Offset of the byte after the IP header and its options or extension headers.
     pub l4: u16,
-    /// Offset behind the packet's last byte, from the IP length; Ethernet padding may follow. For a
-    /// quoted packet, at most the end of the quote.
+    /// Offset of the byte after the packet's last one, by the IP length; Ethernet padding may
+    /// follow. For a quoted packet it does not exceed the end of the quote.
     pub end: u16,
     /// Source port, host order; echo identifier; 0 for protocols without ports.
     pub sport: u16,
     /// Destination port, host order; echo identifier; 0 for protocols without ports.
     pub dport: u16,
-    /// Upper protocol; for IPv6 the one behind the extension headers.
+    /// Upper-layer protocol; for IPv6 the one after the extension headers.
     pub proto: u8,
-    /// IPv6.
+    /// Whether the packet is IPv6.
     pub v6: bool,
-    /// DSCP and ECN: type of service, traffic class.
+    /// DSCP and ECN: IPv4 type of service, IPv6 traffic class.
     pub tos: u8,
-    /// Time to live, hop limit.
+    /// IPv4 time to live, IPv6 hop limit.
     pub ttl: u8,
-    /// Which part of the datagram.
+    /// The part of the datagram that the packet carries.
     pub fragment: Fragment,
-    /// The upper header.
+    /// The kind of the upper-layer header.
     pub kind: L4,
-    /// IPv4: "don't fragment". Always true for IPv6.
+    /// IPv4 "don't fragment" flag. Always true for IPv6.
     pub df: bool,
-    /// Identification that the datagram's fragments share; host order. IPv6 without a fragment
-    /// header has 0.
+    /// Identification shared by the datagram's fragments, host order. 0 for IPv6 without a fragment
+    /// header.
     pub fragment_id: u32,
-    /// Sender.
+    /// Source address.
     pub src: Addr,
-    /// Receiver.
+    /// Destination address.
     pub dst: Addr,
 }
 
 impl Ip {
-    /// Bytes of the packet, headers and all.
+    /// Returns the length of the packet in bytes, headers included.
     #[inline(always)]
     #[expect(clippy::len_without_is_empty, reason = "a packet is no collection")]
     pub const fn len(&self) -> u16 {
         self.end - self.at
     }
 
-    /// The Ethernet type of its family.
+    /// Returns the Ethernet type of the packet's family.
     #[inline(always)]
     pub const fn ethertype(&self) -> u16 {
         if self.v6 { ethernet::IPV6 } else { ethernet::IPV4 }
     }
 }
 
-/// What any accepted packet keeps to, whatever the bytes.
+/// Checks the invariants of every packet that the parser accepts, for arbitrary bytes.
 #[cfg(any(test, feature = "fuzz"))]
 pub fn harness(bytes: &mut [u8]) {
     let w = Window::new(bytes);

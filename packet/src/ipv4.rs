@@ -1,24 +1,25 @@
-//! The IPv4 header (RFC 791), options skipped.
+//! Parsing of the IPv4 header (RFC 791); options are skipped.
 
 use crate::addr::Addr;
 use crate::ip::{Fragment, Ip, TCP};
 use crate::parsed::Malformed;
 use crate::window::Window;
 
-/// "Don't fragment".
+/// The "don't fragment" flag.
 const DF: u16 = 0x4000;
-/// "More fragments".
+/// The "more fragments" flag.
 const MF: u16 = 0x2000;
-/// Offset of a fragment, in units of 8 bytes.
+/// The mask of the fragment offset, in units of 8 bytes.
 const OFFSET: u16 = 0x1fff;
 
-/// Reads the header at `at`, without `end` and what lies above; the packet's total length.
+/// Reads the header at `at`: all fields of `ip` but `end` and those of the upper-layer header.
+/// Returns the total length.
 #[inline(always)]
 pub(crate) fn header(w: &Window<'_>, at: u16, ip: &mut Ip) -> Result<u32, Malformed> {
     let h: [u32; 5] = w.load(usize::from(at))?;
     let first = u32::from_be(h[0]);
     let len = first & 0xffff;
-    // Without options, as nearly always: one compare for version and length.
+    // Nearly all packets have no options: one comparison covers version and header length.
     let header = if first >> 24 == 0x45 { 20 } else { with_options(w, at, first)? };
     let flags = fields(ip, at, &h, header as u16);
     if flags & (MF | OFFSET) != 0 {
@@ -27,7 +28,7 @@ pub(crate) fn header(w: &Window<'_>, at: u16, ip: &mut Ip) -> Result<u32, Malfor
     Ok(len)
 }
 
-/// As [`header`], of a whole packet without options; nothing for any other.
+/// Like [`header`], but returns `None` unless the packet is whole and has no options.
 #[inline(always)]
 pub(crate) fn fixed(w: &Window<'_>, at: u16, ip: &mut Ip) -> Result<Option<u32>, Malformed> {
     let h: [u32; 5] = w.load(usize::from(at))?;
@@ -37,8 +38,8 @@ pub(crate) fn fixed(w: &Window<'_>, at: u16, ip: &mut Ip) -> Result<Option<u32>,
     Ok(usual.then_some(first & 0xffff))
 }
 
-/// Takes what the five words say, of a header of so many bytes and a packet in one piece; gives
-/// what they say of pieces.
+/// Fills `ip` from the five words of a header of `header` bytes, as for a whole packet. Returns the
+/// word of flags and fragment offset.
 #[inline(always)]
 fn fields(ip: &mut Ip, at: u16, h: &[u32; 5], header: u16) -> u16 {
     let (first, second) = (u32::from_be(h[0]), u32::from_be(h[1]));
@@ -58,7 +59,7 @@ fn fields(ip: &mut Ip, at: u16, h: &[u32; 5], header: u16) -> u16 {
     flags
 }
 
-/// Bytes of a header that does not begin as most do.
+/// Returns the length in bytes of a header that has options, or an error if it is invalid.
 #[cfg_attr(not(target_arch = "bpf"), cold)]
 #[cfg_attr(target_arch = "bpf", inline(always))]
 fn with_options(w: &Window<'_>, at: u16, first: u32) -> Result<u32, Malformed> {
@@ -73,12 +74,12 @@ fn with_options(w: &Window<'_>, at: u16, first: u32) -> Result<u32, Malformed> {
     Ok(header)
 }
 
-/// Which fragment: `offset` in units of 8 bytes, `payload` bytes long.
+/// Classifies a fragment by its `offset` in units of 8 bytes; it carries `payload` bytes.
 pub(crate) fn fragment(offset: u16, payload: u32, proto: u8) -> Result<Fragment, Malformed> {
     if offset == 0 {
         return Ok(Fragment::First);
     }
-    // RFC 3128: a second fragment that overwrites the TCP flags. And no datagram is above 64 KiB.
+    // RFC 3128: a second fragment that overwrites the TCP flags. No datagram exceeds 64 KiB.
     let overlaps = proto == TCP && offset == 1;
     if overlaps || u32::from(offset) * 8 + payload > 65_535 {
         return Err(Malformed::Fragment);

@@ -1,4 +1,4 @@
-//! The IPv6 header (RFC 8200) and its extension headers, of which up to eight are walked.
+//! Parsing of the IPv6 header (RFC 8200) and of up to eight extension headers.
 
 use crate::addr::Addr;
 use crate::ip::{Fragment, Ip};
@@ -14,18 +14,20 @@ pub(crate) const FRAGMENT: u8 = 44;
 const AUTHENTICATION: u8 = 51;
 pub(crate) const DESTINATION: u8 = 60;
 
-/// How many extension headers are walked at most.
+/// The maximum number of extension headers that are parsed.
 pub(crate) const EXTENSIONS: usize = 8;
 
-/// A header as words: the first two numbers of it, and its ends.
+/// Returns a header as words in wire order, from its first two words in host order and its
+/// addresses.
 #[inline(always)]
 pub(crate) fn words(first: u32, second: u32, src: &Addr, dst: &Addr) -> [u32; 10] {
     let (s, d) = (&src.words, &dst.words);
     [first.to_be(), second.to_be(), s[0], s[1], s[2], s[3], d[0], d[1], d[2], d[3]]
 }
 
-/// Reads the header at `at`, without `end` and what lies above; the packet's length. Out of line
-/// on a host, so that the two families don't compete for registers.
+/// Reads the header at `at`: all fields of `ip` but `end` and those of the upper-layer header.
+/// Returns the packet's length. Not inlined on the host, so that the two families do not compete
+/// for registers.
 #[cfg_attr(target_arch = "bpf", inline(always))]
 #[cfg_attr(not(target_arch = "bpf"), inline(never))]
 pub(crate) fn header(w: &Window<'_>, at: u16, ip: &mut Ip) -> Result<u32, Malformed> {
@@ -40,14 +42,14 @@ pub(crate) fn header(w: &Window<'_>, at: u16, ip: &mut Ip) -> Result<u32, Malfor
     Ok(len)
 }
 
-/// As [`header`], of a packet without extension headers; nothing for any other.
+/// Like [`header`], but returns `None` if the packet has extension headers.
 #[inline(always)]
 pub(crate) fn fixed(w: &Window<'_>, at: u16, ip: &mut Ip) -> Result<Option<u32>, Malformed> {
     let len = fields(w, at, ip)?;
     Ok((!is_extension(ip.proto)).then_some(len))
 }
 
-/// Reads the forty bytes of the header alone.
+/// Reads the fixed 40-byte header. Returns the packet's length.
 #[inline(always)]
 fn fields(w: &Window<'_>, at: u16, ip: &mut Ip) -> Result<u32, Malformed> {
     let h: [u32; 10] = w.load(usize::from(at))?;
@@ -68,8 +70,8 @@ fn fields(w: &Window<'_>, at: u16, ip: &mut Ip) -> Result<u32, Malformed> {
     ip.fragment_id = 0;
     ip.src = Addr { words: [h[2], h[3], h[4], h[5]] };
     ip.dst = Addr { words: [h[6], h[7], h[8], h[9]] };
-    // IPv4 addresses in IPv6 form never travel (RFC 4942 §2.2), and would meet the keys of IPv4
-    // flows.
+    // IPv4-mapped addresses must not appear on the wire (RFC 4942 §2.2), and would collide with the
+    // keys of IPv4 flows.
     if ip.src.is_v4() | ip.dst.is_v4() {
         return Err(Malformed::Mapped);
     }
@@ -81,7 +83,7 @@ const fn is_extension(proto: u8) -> bool {
     matches!(proto, HOP_BY_HOP | ROUTING | FRAGMENT | AUTHENTICATION | DESTINATION)
 }
 
-/// What the extension headers say, and what is behind them.
+/// The results of walking the extension headers.
 struct Behind {
     l4: u16,
     proto: u8,
@@ -89,8 +91,8 @@ struct Behind {
     fragment_id: u32,
 }
 
-/// Goes through the extension headers from `l4`, the first being `proto`, of a packet that ends at
-/// `end`. Takes and gives values only, so that the header above can stay in registers.
+/// Walks the extension headers of a packet that ends at `end`, from the one at `l4` with number
+/// `proto`. Arguments and result are values, so that the caller's header stays in registers.
 fn walk(w: &Window<'_>, proto: u8, l4: u16, end: u32) -> Result<Behind, Malformed> {
     let mut found = Behind { l4, proto, fragment: Fragment::Whole, fragment_id: 0 };
     let mut at = u32::from(l4);
@@ -114,12 +116,12 @@ fn walk(w: &Window<'_>, proto: u8, l4: u16, end: u32) -> Result<Behind, Malforme
         found.proto = next;
         if fragment {
             let word = u16::from_be_bytes([high, low]);
-            // Offset 0 without "more": a datagram in one piece (RFC 6946).
+            // Offset 0 without "more fragments": a whole datagram (RFC 6946).
             if word & 0xfff9 != 0 {
                 found.fragment = ipv4::fragment(word >> 3, end - at, next)?;
             }
         }
-        // What follows a later fragment's header is payload.
+        // Payload follows the fragment header of a later fragment.
         if found.fragment == Fragment::Later || !is_extension(next) {
             return Ok(found);
         }

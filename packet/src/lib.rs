@@ -1,8 +1,8 @@
-//! Formats on the wire, in place: what all of Weir's programs agree on.
+//! Wire formats: parsing and in-place rewriting of packets, shared by all of Weir's programs.
+//!
+//! Layers of a frame from a gateway, and the types that describe them:
 //!
 //! ```text
-//!   a frame from a gateway, as the modules see it
-//!
 //!   | ethernet | ip | UDP | geneve + options     | ip (inner) | TCP ... payload
 //!   | ethernet | ip | UDP | vxlan | ethernet     | ip (inner) | TCP ... payload
 //!   | ethernet | ip | UDP | gue                  | ip (inner) | TCP ... payload
@@ -11,17 +11,24 @@
 //!   window     outer: Ip                         inner: Ip     offsets into the window
 //! ```
 //!
-//! In the order a packet meets them: [`window`] gives bounded access to the bytes, [`ethernet`] and
-//! [`ip`] find the layers, [`geneve`], [`vxlan`] and [`gue`] the tunnels, [`flow`] makes the key by
-//! which tables are asked, [`rewrite`], [`tunnel`] and [`icmp`] change the packet where it lies,
-//! [`translate`] its family, with [`checksum`] keeping the sums. What is wrong with a packet is a
-//! [`parsed::Malformed`].
+//! The modules, in the order in which a packet passes through them:
 //!
-//! The contract: parsing never panics and never reads outside the window; what a parser has found
-//! lies in the window. Nothing is allocated and no payload is copied. The same code runs on a NIC's
-//! buffers and in the kernel, so it has bounded loops and no slices on the packet's path.
+//! - [`window`] gives bounds-checked access to the bytes.
+//! - [`ethernet`] and [`ip`] parse the layers, [`geneve`], [`vxlan`] and [`gue`] the tunnel
+//!   headers.
+//! - [`flow`] builds the key of the table lookups.
+//! - [`rewrite`], [`tunnel`], [`icmp`] and [`translate`] (between address families) change the
+//!   packet in place; [`checksum`] keeps its checksums correct.
 //!
-//! Invariant: this crate has never heard of a service or a backend. `unsafe` only in [`window`].
+//! A parse failure is a [`parsed::Malformed`].
+//!
+//! Contract: parsing never panics and never reads outside the window, and every offset that a
+//! parser returns lies in the window. Nothing is allocated and no payload is copied. The same code
+//! runs on a NIC's buffers and in the kernel (BPF), so the packet path has bounded loops and no
+//! slices.
+//!
+//! Invariants: this crate does not depend on services or backends; `unsafe` is confined to
+//! [`window`].
 #![no_std]
 #![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch, core_intrinsics))]
 #![cfg_attr(target_arch = "bpf", expect(internal_features, reason = "to spare constants a mask"))]

@@ -1,23 +1,24 @@
-//! Where a flow's packet came from, as the options of our own GENEVE tunnel say it to a backend.
+//! The origin of a flow's packet, carried to backends in the options of Weir's own GENEVE tunnel.
 //!
-//! A backend that answers by the same tunnel sends the options back, so that its answer finds the
-//! way even where the flow is in no table. They have room for 20 bytes:
+//! A backend that answers through the same tunnel echoes the options, so that its answer can be
+//! forwarded even if the flow is in no table. They carry 20 bytes:
 //!
 //! ```text
 //!  endpoint    the gateway's, 64 bits
 //!  attachment  tag 16 | node 16 | port 16 | gateway 16
 //!  cookie      the gateway's, 32 bits
 //! ```
-//! The node is a digest of its address, the port the node's UDP source port. The tag proves that
-//! the options are those of the flow's own packets: it depends on the flow's hash, and so on the
-//! region's seed and on the scope of the endpoint. A backend that names another endpoint, node,
-//! port or cookie would have to guess it. Without an origin the attachment is
-//! [`ATTACHMENT_MARK`](crate::geneve::ATTACHMENT_MARK) with the gateway's number: its port is 0.
+//! The node is a digest of the gateway node's address, the port the node's UDP source port. The tag
+//! authenticates the options as those of the flow's own packets: it depends on the flow's hash, and
+//! thereby on the region's seed and the endpoint's scope. A backend that names another endpoint,
+//! node, port or cookie would have to guess it. Without an origin, the attachment is
+//! [`ATTACHMENT_MARK`](crate::geneve::ATTACHMENT_MARK) with the gateway's number, and its port
+//! field is 0.
 
 use crate::addr::Addr;
 use crate::geneve::ATTACHMENT_MARK;
 
-/// The gateway, its node and what the node sent of its own, of one packet.
+/// The gateway, its node and the node's port and cookie of one packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Origin {
     /// The gateway's number.
@@ -30,13 +31,14 @@ pub struct Origin {
     pub cookie: u32,
 }
 
-/// The attachment of a packet to a backend that has no origin.
+/// Returns the attachment of a packet to a backend that has no origin.
 #[inline(always)]
 pub const fn without_origin(gateway: u16) -> u64 {
     ATTACHMENT_MARK | gateway as u64
 }
 
-/// A gateway node's address in 16 bits. Nodes of one IPv4 network of 16 bits or more all differ.
+/// Returns a 16-bit digest of a gateway node's address. All nodes of one IPv4 /16 or longer prefix
+/// differ.
 #[inline(always)]
 pub const fn node_digest(addr: &Addr) -> u16 {
     let [a, b, c, d] = addr.words;
@@ -45,7 +47,7 @@ pub const fn node_digest(addr: &Addr) -> u16 {
 }
 
 impl Origin {
-    /// Of a gateway's packet from a node. `None` where the node sent from port 0.
+    /// Creates the origin of a gateway's packet from `node`. `None` if the node's source port is 0.
     #[inline(always)]
     pub const fn new(gateway: u16, node: &Addr, port: u16, cookie: u32) -> Option<Origin> {
         if port == 0 {
@@ -54,7 +56,8 @@ impl Origin {
         Some(Origin { gateway, node: node_digest(node), port, cookie })
     }
 
-    /// The origin that a packet from a backend names, if it is that of the flow with this hash.
+    /// Returns the origin that a backend's packet names, if its tag matches the flow with this
+    /// hash.
     #[inline(always)]
     pub const fn of_flow(attachment: u64, cookie: u32, hash: u64) -> Option<Origin> {
         let (gateway, port) = (attachment as u16, (attachment >> 16) as u16);
@@ -62,7 +65,7 @@ impl Origin {
         if port != 0 && origin.attachment(hash) == attachment { Some(origin) } else { None }
     }
 
-    /// The attachment to a backend, for a packet of the flow with this hash.
+    /// Returns the attachment that is sent to a backend with a packet of the flow with this hash.
     #[inline(always)]
     pub const fn attachment(&self, hash: u64) -> u64 {
         let node_port = (self.node as u64) << 16 | self.port as u64;
@@ -95,7 +98,7 @@ mod tests {
         assert_eq!(Origin::of_flow(attachment, 0xdead_beef, HASH), Some(origin));
     }
 
-    /// A tag of 16 bits is met by chance once in 65,536: here, never.
+    /// A 16-bit tag matches by chance once in 65,536 cases; in none of these.
     #[test]
     fn whatever_is_changed_makes_it_another_flows() {
         let origin = Origin::new(3, &v4([10, 0, 1, 100]), 60_001, 7).unwrap();
@@ -106,7 +109,8 @@ mod tests {
         for bit in 0..64 {
             assert_eq!(Origin::of_flow(attachment, 7, HASH ^ 1 << bit), None, "hash {bit}");
         }
-        // But for the gateway's number, which is part of the flow's scope and so of its hash.
+        // Except for the gateway's number, which is part of the flow's scope and thereby of its
+        // hash.
         for bit in 16..64 {
             assert_eq!(Origin::of_flow(attachment ^ 1 << bit, 7, HASH), None, "{bit}");
         }

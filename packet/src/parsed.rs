@@ -1,8 +1,8 @@
-//! Why a packet could not be parsed: one variant a cause.
+//! The reasons for which a packet cannot be parsed.
 
 use crate::window::Short;
 
-/// What is wrong with a packet.
+/// The reason for which a packet is malformed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Malformed {
     /// The frame (or its first segment) ends before its headers do.
@@ -11,28 +11,28 @@ pub enum Malformed {
     NotIp,
     /// The IP version contradicts the Ethernet type.
     IpVersion,
-    /// The IPv4 header claims fewer than 20 bytes, or more than the packet has.
+    /// The IPv4 header length is below 20 bytes, or exceeds the packet's total length.
     IpHeaderLength,
-    /// The IP length is below the header's or beyond the frame's.
+    /// The IP length is shorter than the header, or exceeds the frame.
     IpLength,
-    /// An IPv6 header with an IPv4-mapped address, `::ffff:a.b.c.d`.
+    /// An address in an IPv6 header is IPv4-mapped, `::ffff:a.b.c.d`.
     Mapped,
     /// IPv6 extension headers run past the packet, or there are more than eight.
     Extension,
-    /// A fragment that no sender makes: past 65,535 bytes, or made to overlap the TCP header
-    /// (RFC 1858, RFC 3128).
+    /// The fragment is invalid: it ends past 65,535 bytes, or overlaps the TCP header (RFC 1858,
+    /// RFC 3128).
     Fragment,
     /// The TCP, UDP or ICMP header does not fit in the packet.
     Transport,
-    /// An ICMP error without a packet of at least 8 payload bytes in it.
+    /// An ICMP error does not quote a packet with at least 8 bytes of payload.
     Quote,
     /// The GENEVE version is not 0.
     GeneveVersion,
-    /// GENEVE options run past the option area.
+    /// GENEVE options exceed the option area.
     GeneveOptions,
     /// The VXLAN header lacks the I flag.
     VxlanFlags,
-    /// The GUE header is of an unknown variant, a control message, or carries no IP.
+    /// The GUE header has an unknown variant, is a control message, or does not carry IP.
     Gue,
 }
 

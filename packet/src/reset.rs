@@ -1,4 +1,4 @@
-//! A TCP reset, made in place of the segment that it answers (RFC 9293 3.10.7.1).
+//! TCP resets, written in place over the segment that they answer (RFC 9293 §3.10.7.1).
 
 use crate::checksum::{fold, pseudo, words};
 use crate::icmp::write_header;
@@ -6,10 +6,10 @@ use crate::ip::{Fragment, Ip, L4, TCP};
 use crate::rewrite::{ACK, FIN, RST, SYN};
 use crate::window::{Short, Window};
 
-/// Bytes of a TCP header without options.
+/// The length of a TCP header without options, in bytes.
 const HEADER: usize = 20;
 
-/// Whether the segment may be answered with a reset: a reset never is, and a later fragment has no
+/// Returns true if the segment may be answered with a reset: it is not a reset itself, and has a
 /// TCP header.
 #[inline(always)]
 pub fn may_answer(ip: &Ip) -> bool {
@@ -19,15 +19,15 @@ pub fn may_answer(ip: &Ip) -> bool {
     }
 }
 
-/// Bytes of the reset from its IP header on. No whole TCP segment is shorter.
+/// Returns the length of the reset in bytes, IP header included. No whole TCP segment is shorter.
 #[inline(always)]
 pub const fn reset_len(about: &Ip) -> usize {
     HEADER + if about.v6 { 40 } else { 20 }
 }
 
-/// Writes the reset over the segment that it is about: from its IP header on, [`reset_len`] bytes.
-/// What lies behind them is for the caller to cut. The reset comes from the segment's receiver, and
-/// continues its sequence where the segment acknowledges one.
+/// Writes the reset over the segment, from its IP header on, [`reset_len`] bytes. The caller
+/// truncates the rest. The reset's source is the segment's destination, and its sequence number is
+/// the segment's acknowledgment number, if there is one.
 #[inline(always)]
 pub fn write_reset(w: &mut Window<'_>, about: &Ip) -> Result<(), Short> {
     let (at, l4, v6) = (usize::from(about.at), usize::from(about.l4), about.v6);

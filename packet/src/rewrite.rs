@@ -1,6 +1,6 @@
-//! Rewriting a packet in place: addresses and ports, TTL, DSCP and ECN, MSS.
+//! In-place changes of a packet: addresses and ports, TTL, DSCP and ECN, MSS.
 //!
-//! Checksums are only ever updated (RFC 1624), never computed anew: what was wrong stays wrong.
+//! Checksums are updated (RFC 1624), never recomputed: a wrong checksum stays wrong.
 
 use crate::addr::Addr;
 use crate::checksum::{change_addr, change16, change32, echo4, udp, update};
@@ -8,17 +8,17 @@ use crate::ip::{ICMPV6, Ip, L4};
 use crate::tunnel::ecn_decap;
 use crate::window::{Short, Window, mask_header};
 
-/// TCP flag FIN.
+/// The TCP flag FIN.
 pub const FIN: u8 = 1;
-/// TCP flag SYN.
+/// The TCP flag SYN.
 pub const SYN: u8 = 2;
-/// TCP flag RST.
+/// The TCP flag RST.
 pub const RST: u8 = 4;
-/// TCP flag ACK.
+/// The TCP flag ACK.
 pub const ACK: u8 = 16;
 
-/// What a packet's ends become; the family stays. Ports in host order; for an ICMP echo the
-/// sender's port is the identifier of a request, the receiver's that of a reply.
+/// The new addresses and ports of a packet, in the same family. Ports are in host order; the
+/// identifier of an ICMP echo request is the source port, that of a reply the destination port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rewrite {
     /// New source address.
@@ -32,20 +32,21 @@ pub struct Rewrite {
 }
 
 impl Rewrite {
-    /// Nobody and no port, to be filled in.
+    /// Returns unspecified addresses and port 0, to be filled in.
     #[inline(always)]
     pub const fn none() -> Rewrite {
         Rewrite { src: Addr::UNSPECIFIED, sport: 0, dst: Addr::UNSPECIFIED, dport: 0 }
     }
 }
 
-/// Why the outer header's congestion mark can't be taken over.
+/// The reason for which the outer header's congestion mark cannot be transferred to the inner
+/// header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Congestion {
     /// The header is not in the window.
     Short,
-    /// Congestion was met, and the packet's ends know nothing of ECN: it must be dropped, so that
-    /// they notice (RFC 6040 §4.2).
+    /// The packet is marked but its endpoints do not support ECN: it must be dropped, so that they
+    /// notice the congestion (RFC 6040 §4.2).
     Lost,
 }
 
@@ -56,15 +57,16 @@ impl From<Short> for Congestion {
     }
 }
 
-/// Gives the packet other ends. Of a first fragment the header has the whole datagram's checksum; a
-/// later fragment and an unknown protocol have addresses only.
+/// Replaces addresses and ports. The header of a first fragment contains the whole datagram's
+/// checksum; later fragments and unknown protocols have addresses only.
 #[inline(always)]
 pub fn nat(w: &mut Window<'_>, ip: &Ip, to: &Rewrite) -> Result<(), Short> {
     translate(w, ip, to).map(|_| ())
 }
 
-/// Gives an ICMP `error` the addresses of `to`, and the packet that it quotes the ends of `quote`;
-/// repairs the quote's checksums as far as they are quoted, and the error's own.
+/// Replaces the addresses of an ICMP `error` by those of `to`, and addresses and ports of the
+/// packet that it quotes by those of `quote`. Updates the error's checksum, and those of the quote
+/// as far as they are quoted.
 pub fn nat_quoted(
     w: &mut Window<'_>,
     error: &Ip,
@@ -79,7 +81,7 @@ pub fn nat_quoted(
     w.store(field, update(sum, change))
 }
 
-/// Does the work of [`nat`]; returns the change to the sum of the packet's bytes.
+/// Implements [`nat`]; returns the change to the sum of the packet's bytes.
 #[inline(always)]
 fn translate(w: &mut Window<'_>, ip: &Ip, to: &Rewrite) -> Result<u64, Short> {
     let at = usize::from(ip.at);
@@ -131,7 +133,7 @@ fn translate(w: &mut Window<'_>, ip: &Ip, to: &Rewrite) -> Result<u64, Short> {
     Ok(change)
 }
 
-/// Writes the ports of TCP and UDP; returns the change.
+/// Writes the ports of TCP or UDP; returns the change to the sum.
 #[inline(always)]
 pub(crate) fn set_ports(w: &mut Window<'_>, ip: &Ip, to: &Rewrite) -> Result<u64, Short> {
     let old = (u32::from(ip.sport) << 16 | u32::from(ip.dport)).to_be();
@@ -140,7 +142,8 @@ pub(crate) fn set_ports(w: &mut Window<'_>, ip: &Ip, to: &Rewrite) -> Result<u64
     Ok(change32(old, new))
 }
 
-/// Updates an ICMP checksum; only ICMPv6's covers the addresses. Returns the change.
+/// Updates an ICMP checksum, of which only ICMPv6's covers the addresses. Returns the change to the
+/// sum.
 #[inline(always)]
 fn icmp_sum(w: &mut Window<'_>, ip: &Ip, body: u64, ends: u64) -> Result<u64, Short> {
     let field = usize::from(ip.l4) + 2;
@@ -154,7 +157,7 @@ fn icmp_sum(w: &mut Window<'_>, ip: &Ip, body: u64, ends: u64) -> Result<u64, Sh
     Ok(change16(old, new))
 }
 
-/// One hop less. The caller has seen that `ip.ttl` is above 1; a TTL of 0 stays 0.
+/// Decrements the TTL. The caller has checked that `ip.ttl` is above 1; a TTL of 0 stays 0.
 #[inline(always)]
 pub fn decrement_ttl(w: &mut Window<'_>, ip: &Ip) -> Result<(), Short> {
     let at = usize::from(ip.at);
@@ -162,7 +165,7 @@ pub fn decrement_ttl(w: &mut Window<'_>, ip: &Ip) -> Result<(), Short> {
         let hops = w.byte(at + 7)?;
         return w.set_byte(at + 7, hops.saturating_sub(1));
     }
-    // TTL and protocol are one word of the header, the checksum is the next.
+    // TTL and protocol form one word of the header, the checksum is the next.
     let [ttl, proto, c0, c1] = w.load::<u32>(at + 8)?.to_ne_bytes();
     let old = u16::from_ne_bytes([ttl, proto]);
     let new = u16::from_ne_bytes([ttl.saturating_sub(1), proto]);
@@ -170,7 +173,7 @@ pub fn decrement_ttl(w: &mut Window<'_>, ip: &Ip) -> Result<(), Short> {
     w.store(at + 8, u32::from_ne_bytes([ttl.saturating_sub(1), proto, c0, c1]))
 }
 
-/// Sets DSCP and ECN.
+/// Sets the DSCP and ECN byte.
 #[inline(always)]
 pub fn set_tos(w: &mut Window<'_>, ip: &Ip, tos: u8) -> Result<(), Short> {
     let at = usize::from(ip.at);
@@ -185,8 +188,8 @@ pub fn set_tos(w: &mut Window<'_>, ip: &Ip, tos: u8) -> Result<(), Short> {
     w.store(at + 10, update(sum, change16(old, new)))
 }
 
-/// Takes a congestion mark of the outer header over into the inner one as the tunnel ends (RFC 6040
-/// §4.2); returns the inner DSCP and ECN as they are now.
+/// Transfers the outer header's congestion mark to the inner header at decapsulation (RFC 6040
+/// §4.2). Returns the resulting inner DSCP and ECN.
 #[inline(always)]
 pub fn take_congestion(w: &mut Window<'_>, outer: &Ip, inner: &Ip) -> Result<u8, Congestion> {
     match ecn_decap(outer.tos, inner.tos) {
@@ -199,7 +202,7 @@ pub fn take_congestion(w: &mut Window<'_>, outer: &Ip, inner: &Ip) -> Result<u8,
     }
 }
 
-/// Lowers the MSS option of a SYN to `max` bytes (RFC 879, RFC 9293 §3.7.1). True if it was above.
+/// Lowers the MSS option of a SYN to `max` bytes (RFC 9293 §3.7.1). Returns true if it was above.
 #[inline(always)]
 pub fn clamp_mss(w: &mut Window<'_>, ip: &Ip, max: u16) -> bool {
     match ip.kind {
@@ -218,7 +221,7 @@ fn lower_mss(w: &mut Window<'_>, ip: &Ip, max: u16) -> Result<bool, Short> {
         return Err(Short);
     }
     let mut off = 20;
-    // An option has at least one byte: 40 turns reach the end of any header.
+    // Each option has at least one byte: 40 iterations reach the end of any header.
     for _ in 0..40 {
         if off + 4 > header {
             break;
@@ -234,13 +237,15 @@ fn lower_mss(w: &mut Window<'_>, ip: &Ip, max: u16) -> Result<bool, Short> {
         if off > 60 {
             break;
         }
-        // It changes nothing but what a verifier knows of it: the same at the end of each turn.
+        // Changes no value that occurs; it bounds `off` for the BPF verifier at the end of each
+        // iteration.
         off = mask_header(off);
     }
     Ok(false)
 }
 
-/// Sets the MSS value at `off` of the TCP header, if it is above `max`.
+/// Sets the MSS value at offset `off` of the TCP header if it exceeds `max`. Returns true if it
+/// did.
 fn set_mss(w: &mut Window<'_>, l4: usize, off: usize, max: u16) -> Result<bool, Short> {
     let old: u16 = w.load(l4 + off)?;
     if u16::from_be(old) <= max {
@@ -248,7 +253,7 @@ fn set_mss(w: &mut Window<'_>, l4: usize, off: usize, max: u16) -> Result<bool, 
     }
     let new = max.to_be();
     w.store(l4 + off, new)?;
-    // Options are not aligned: at an odd offset the bytes count in each other's place.
+    // Options are unaligned: at an odd offset the two bytes are summed in swapped positions.
     let change = if off.is_multiple_of(2) {
         change16(old, new)
     } else {
@@ -259,8 +264,8 @@ fn set_mss(w: &mut Window<'_>, l4: usize, off: usize, max: u16) -> Result<bool, 
     Ok(true)
 }
 
-/// Whatever the packet: a rewrite and its reverse give back the same bytes, but for a UDP checksum
-/// of which both forms of zero mean the same.
+/// Checks for any packet that a rewrite and its reverse restore the same bytes, except for the two
+/// equivalent forms of zero in a UDP checksum.
 #[cfg(any(test, feature = "fuzz"))]
 pub fn harness(bytes: &mut [u8]) {
     for ethertype in [crate::ethernet::IPV4, crate::ethernet::IPV6] {

@@ -1,8 +1,8 @@
-//! Outer headers made ready: what the packets of one tunnel have in common is worked out once, and
-//! each packet's headers are put together from it in whole words.
+//! Outer header templates: the parts that all packets of one tunnel share are computed once, and
+//! each packet's headers are assembled from them in whole words.
 //!
-//! For the headers that are written by far most often, GENEVE over IPv4 with the three options of a
-//! gateway. [`write_outer`] writes all others, and these too: the same bytes.
+//! Templates cover the most frequent headers, GENEVE over IPv4 with a gateway's three options.
+//! [`write_outer`] writes all headers, and the same bytes for these.
 
 use crate::checksum::fold;
 use crate::ethernet::{HEADER, IPV4, Macs};
@@ -12,55 +12,55 @@ use crate::window::{Short, Window};
 
 pub use crate::tunnel::USUAL_LEN as LEN;
 
-/// Where the IPv4 header begins, the UDP header, the GENEVE header, and the attachment's value, in
-/// front of the cookie's option.
+/// Offsets of the IPv4 header, the UDP header, the GENEVE header, and the attachment's value, which
+/// precedes the cookie's option.
 const IP: usize = HEADER;
 const L4: usize = IP + 20;
 const GENEVE: usize = L4 + 8;
 const ATTACHMENT: usize = LEN - 16;
 
-/// What the headers of one tunnel have in common.
+/// The parts of outer headers that one tunnel's packets share.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Template {
-    /// From the GENEVE header to the attachment's value, as it lies on the wire.
+    /// The bytes from the GENEVE header to before the attachment's value, in wire order.
     middle: [u32; 6],
-    /// The last option's own header, raw.
+    /// The header of the last option (the cookie), raw.
     option: u32,
-    /// Outer source, raw.
+    /// Outer source address, raw.
     src: u32,
     dport: u16,
     ttl: u8,
     flags: u8,
 }
 
-// With what it is found by it is to be one cache line.
+// With its lookup key and a few fields it has to fit in one 64-byte cache line.
 const _: () = assert!(size_of::<Template>() == 36 && align_of::<Template>() == 4);
 
-/// [`Template::flags`]: "don't fragment".
+/// The bit of "don't fragment" in [`Template::flags`].
 const DF: u8 = 1;
-/// [`Template::flags`]: IPv6 inside.
+/// The bit of an IPv6 inner packet in [`Template::flags`].
 const INNER_V6: u8 = 2;
 
-/// What a packet has of its own.
+/// The parts of outer headers that differ between packets.
 #[derive(Clone, Copy, Debug)]
 pub struct Own {
-    /// The next hop's MAC and ours.
+    /// MAC addresses of the next hop and of the sending port.
     pub macs: Macs,
-    /// Outer destination, an IPv4 address as it lies on the wire.
+    /// Outer destination, an IPv4 address in wire order.
     pub dst: u32,
     /// UDP source port, host order.
     pub sport: u16,
-    /// The attachment, host order.
+    /// GENEVE attachment, host order.
     pub attachment: u64,
-    /// The cookie, host order.
+    /// GENEVE flow cookie, host order.
     pub cookie: u32,
     /// Outer DSCP and ECN.
     pub tos: u8,
 }
 
 impl Template {
-    /// What the headers `outer` have in common with others of their tunnel; `None` for headers of
-    /// another build, which [`write_outer`] is for.
+    /// Returns the parts of `outer` that it shares with other headers of its tunnel, or `None` for
+    /// a layout that only [`write_outer`] supports.
     pub fn of(outer: &Outer<'_>) -> Option<Template> {
         if !outer.is_usual() || outer.checksum {
             return None;
@@ -78,7 +78,8 @@ impl Template {
         })
     }
 
-    /// As [`write_outer`], for an inner packet of `inner_len` bytes that begins at [`LEN`].
+    /// Writes the outer headers like [`write_outer`], for an inner packet of `inner_len` bytes at
+    /// [`LEN`].
     #[inline(always)]
     pub fn write(&self, w: &mut Window<'_>, own: &Own, inner_len: usize) -> Result<(), Short> {
         const _: () = assert!(GENEVE + 24 == ATTACHMENT);
@@ -89,7 +90,7 @@ impl Template {
         }
         let len = udp_len as u32 + 20;
         let first = 0x4500_0000 | u32::from(own.tos) << 16 | len;
-        // Identification and "don't fragment"; TTL and protocol.
+        // `second` is identification and "don't fragment", `third` is TTL and protocol.
         let second = match self.flags & DF {
             0 => u32::from(datagram_id(w, LEN, self.flags & INNER_V6 != 0)) << 16,
             _ => 0x4000,

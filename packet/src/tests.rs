@@ -1,4 +1,4 @@
-//! Real packets as bytes, and every harness run over them, whole and damaged.
+//! Samples of real packets; all harnesses are run on them, unchanged and damaged.
 
 pub mod samples;
 
@@ -9,7 +9,7 @@ use std::vec::Vec;
 
 use fastrand::Rng;
 
-/// The bytes of a sample.
+/// Returns the bytes of a sample.
 pub fn bytes(hex: &str) -> Vec<u8> {
     hex.as_bytes()
         .chunks(2)
@@ -17,12 +17,12 @@ pub fn bytes(hex: &str) -> Vec<u8> {
         .collect()
 }
 
-/// The Ethernet type that fits a sample which begins with an IP header.
+/// Returns the Ethernet type of a sample that begins with an IP header.
 pub fn family(packet: &[u8]) -> u16 {
     if packet[0] >> 4 == 4 { IPV4 } else { IPV6 }
 }
 
-/// A sample that begins with an IP header, parsed.
+/// Parses a sample that begins with an IP header.
 pub fn packet(hex: &str) -> (Vec<u8>, Ip) {
     let mut bytes = bytes(hex);
     let family = family(&bytes);
@@ -30,7 +30,7 @@ pub fn packet(hex: &str) -> (Vec<u8>, Ip) {
     (bytes, ip)
 }
 
-/// A sample that begins with an Ethernet header, parsed.
+/// Parses a sample that begins with an Ethernet header.
 pub fn frame(hex: &str) -> (Vec<u8>, Ip) {
     let mut bytes = bytes(hex);
     let window = Window::new(&mut bytes);
@@ -60,7 +60,7 @@ fn run_all(bytes: &[u8]) {
     }
 }
 
-/// Where in a sample something that a harness begins with may lie.
+/// Offsets in a sample at which the input of a harness may begin.
 const STARTS: [usize; 8] = [0, 14, 18, 34, 42, 54, 62, 74];
 
 #[test]
@@ -87,7 +87,7 @@ fn no_harness_falls_over_damaged_packets() {
             if damaged.is_empty() {
                 break;
             }
-            // Mostly among the headers, mostly a bit or an extreme.
+            // Mostly in the headers, and mostly a single bit or an extreme value.
             let at = rng.usize(..damaged.len().min(80));
             damaged[at] = match rng.usize(..4) {
                 0 => damaged[at] ^ 1 << rng.usize(..8),
@@ -106,7 +106,7 @@ fn no_harness_falls_over_noise() {
     for _ in 0..if cfg!(miri) { 60 } else { 60_000 } {
         let len = rng.usize(..160);
         let mut noise: Vec<u8> = (0..len).map(|_| rng.u8(..)).collect();
-        // Else nearly everything ends at the version.
+        // Otherwise nearly every parse ends at the version.
         if let Some(first) = noise.first_mut() {
             *first = [0x45, 0x46, 0x60, 0x08, 0x00, 0x48][rng.usize(..6)];
         }

@@ -1,13 +1,14 @@
-//! Translation between IPv4 and IPv6 (RFC 7915): packets, ICMP echoes, and errors with the packet
-//! that they quote.
+//! Translation between IPv4 and IPv6 (RFC 7915): packets, ICMP echoes, and ICMP errors with the
+//! packet that they quote.
 //!
-//! It has two steps, since the headers in front change their length. [`packet`] and [`error`]
-//! change what stays in place (ports, checksums) and work out the headers of the other family, a
-//! [`Front`]; the caller takes all before [`Front::keeps`] off, makes [`Front::len`] bytes of room
-//! and has the front written there.
+//! Translation takes two steps, since the headers change their length. [`packet`] and [`error`]
+//! change what stays in place (ports, checksums) and return the headers of the other family, a
+//! [`Front`]. The caller removes all bytes before [`Front::keeps`], makes space for [`Front::len`]
+//! bytes, and writes the front there.
 //!
-//! Checksums are only updated (RFC 1624): what was wrong stays wrong. The one that has to be made,
-//! of a UDP datagram that came without, is asked for ([`Untranslatable::Unsummed`], [`complete`]).
+//! Checksums are updated (RFC 1624), so a wrong checksum stays wrong. The only one to be computed
+//! is that of a UDP datagram without one: [`packet`] returns [`Untranslatable::Unsummed`] and the
+//! caller calls [`complete`].
 
 mod errors;
 mod header;
@@ -23,37 +24,37 @@ use crate::window::{Short, Window};
 pub use header::{Header, piece, proto};
 pub use untranslatable::Untranslatable;
 
-/// The least MTU of an IPv6 link, bytes (RFC 8200 §5): senders are told of none below.
+/// The minimum MTU of an IPv6 link in bytes (RFC 8200 §5): no lower one is reported to senders.
 const LEAST_SIX: u16 = 1280;
-/// Bytes of an ICMP header.
+/// The length of an ICMP header in bytes.
 const HEAD: u16 = 8;
-/// The longest header of a quoted packet, bytes: IPv4 with all options.
+/// The maximum header length of a quoted packet in bytes: IPv4 with all options.
 const MOST_QUOTED: u16 = 60;
 
-/// What stands in front of a translated packet's payload or upper header, to be written.
+/// The headers to write in front of a translated packet's payload or upper-layer header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Front {
-    /// Offset of the first byte that stays, before anything is moved.
+    /// Offset of the first byte that is kept, before anything is moved.
     pub keeps: u16,
-    /// Whether [`Front::head`] and [`Front::quote`] follow the header.
+    /// Whether [`Front::head`] and [`Front::quote`] follow the IP header.
     pub quotes: bool,
-    /// The packet's header.
+    /// IP header of the packet.
     pub ip: Header,
-    /// The error's ICMP header, raw.
+    /// ICMP header of the error, raw.
     pub head: [u32; 2],
-    /// The header of the packet that the error quotes.
+    /// IP header of the packet that the error quotes.
     pub quote: Header,
 }
 
 impl Front {
-    /// Bytes of all of it.
+    /// Returns the length of all headers in bytes.
     #[inline(always)]
     #[expect(clippy::len_without_is_empty, reason = "headers are no collection")]
     pub const fn len(&self) -> u16 {
         self.ip.len() + if self.quotes { HEAD + self.quote.len() } else { 0 }
     }
 
-    /// Writes it at `at`, so that what stays follows.
+    /// Writes the headers at `at`, so that the kept bytes follow.
     #[inline(always)]
     pub fn write(&self, w: &mut Window<'_>, at: u16) -> Result<(), Short> {
         self.ip.write(w, usize::from(at))?;
@@ -65,7 +66,7 @@ impl Front {
         self.quote.write(w, usize::from(head + HEAD))
     }
 
-    /// What is known of the packet once it stands at `at`; `before` is what was.
+    /// Updates the parsed headers for the translated packet at `at`.
     #[inline(always)]
     pub fn place(&self, at: u16, before: &mut Ip) {
         before.end = at + self.len() + (before.end - self.keeps);
@@ -77,7 +78,8 @@ impl Front {
     }
 }
 
-/// Bytes that a packet has once it is translated, with what it quotes.
+/// Returns the length in bytes of a packet after its translation, including the packet that it
+/// quotes.
 #[inline(always)]
 pub const fn translated_len(ip: &Ip, quoted: Option<&Ip>) -> u32 {
     let len = header::len(!ip.v6, ip.fragment) as u32 + (ip.end - ip.l4) as u32;
@@ -89,8 +91,8 @@ pub const fn translated_len(ip: &Ip, quoted: Option<&Ip>) -> u32 {
     }
 }
 
-/// What a packet's sender is told where translated ones of at most `mtu` bytes pass: the size in
-/// its own family (§4.2, §5.2), for IPv6 no less than 1,280.
+/// Returns the MTU to report to a packet's sender if translated packets of at most `mtu` bytes
+/// pass: the size in the sender's family (§4.2, §5.2), for IPv6 at least 1,280.
 #[inline(always)]
 pub const fn sender_mtu(ip: &Ip, mtu: u16) -> u16 {
     let (six, four) = (header::len(true, ip.fragment), header::len(false, ip.fragment));
@@ -102,15 +104,15 @@ pub const fn sender_mtu(ip: &Ip, mtu: u16) -> u16 {
     if told < LEAST_SIX { LEAST_SIX } else { told }
 }
 
-/// Gives a packet that is no ICMP error the ends of `to`, of the other family: what stays, in
-/// place, and the front to write. TTL and traffic class are those of `ip`.
+/// Translates a packet that is not an ICMP error to the addresses and ports of `to`: changes in
+/// place what is kept, and returns the headers to write. TTL and traffic class are those of `ip`.
 #[inline(always)]
 pub fn packet(w: &mut Window<'_>, ip: &Ip, to: &Rewrite) -> Result<Front, Untranslatable> {
     let piece = piece(w, ip)?;
     packet_as(w, ip, piece, to)
 }
 
-/// As [`packet`], of which it is known what [`piece`] says.
+/// Like [`packet`], with the result of [`piece`] given.
 #[inline(always)]
 pub fn packet_as(
     w: &mut Window<'_>,
@@ -130,8 +132,9 @@ pub fn packet_as(
     Ok(Front { keeps: ip.l4, quotes: false, ip: header, head: [0; 2], quote: Header::NONE })
 }
 
-/// Gives an ICMP `error` the addresses of `to`, and the packet that it quotes the ends of `quote`,
-/// both of the other family. Of what it tells, only what that family can say is translated.
+/// Translates an ICMP `error` to the addresses of `to`, and the packet that it quotes to the
+/// addresses and ports of `quote`. Contents without an equivalent in the other family are not
+/// translated.
 #[inline(always)]
 pub fn error(
     w: &mut Window<'_>,
@@ -146,7 +149,7 @@ pub fn error(
     error_around(w, error, quoted, to, quote, &inside)
 }
 
-/// The header that a quoted packet has in the other family; `piece` is [`piece`] of it.
+/// Returns the translated header of a quoted packet; `piece` is the result of [`piece`].
 #[inline(always)]
 pub fn quoted_header(
     w: &Window<'_>,
@@ -158,12 +161,12 @@ pub fn quoted_header(
     if before > MOST_QUOTED {
         return Err(Untranslatable::Nothing);
     }
-    // What the quoted packet said of itself, and not what is quoted of it.
+    // The length that the quoted packet's header states, which the quote may be shorter than.
     let claimed = icmp::claimed_len(w, quoted)?;
     header::of(w, quoted, piece, to, claimed.saturating_sub(before), false)
 }
 
-/// As [`error`], of which [`piece`] has no complaint and the quoted packet's header is known.
+/// Like [`error`], for an error that [`piece`] accepts, with the quoted packet's header given.
 #[inline(always)]
 pub fn error_around(
     w: &mut Window<'_>,
@@ -183,7 +186,7 @@ pub fn error_around(
     let mut change = upper(w, quoted, quote, inside.carries)?;
     change += u64::from(!stood) + inside.sum();
     change += covered(error, error.end - error.l4, to, carries);
-    // Last, since it is what has the most outcomes for a verifier to follow.
+    // Last, since it has the most outcomes for the BPF verifier to follow.
     let old: [u32; 2] = w.load(usize::from(error.l4))?;
     let [kind, code, c0, c1] = old[0].to_ne_bytes();
     let said = errors::Said { kind, code, rest: u32::from_be(old[1]) };
@@ -196,14 +199,14 @@ pub fn error_around(
     Ok(Front { keeps: quoted.l4, quotes: true, ip: header, head, quote: *inside })
 }
 
-/// Gives a UDP datagram the checksum that it came without. [`Short`] also when its payload lies in
-/// further segments, or its length is not the packet's.
+/// Computes the checksum of a UDP datagram that came without one. Returns [`Short`] also if its
+/// payload continues in further segments or its length differs from the packet's.
 pub fn complete(w: &mut Window<'_>, ip: &Ip) -> Result<(), Short> {
     let sum = w.sum(usize::from(ip.l4), usize::from(ip.end - ip.l4))?;
     complete_by(w, ip, sum)
 }
 
-/// As [`complete`], where the `sum` of the datagram's bytes is known.
+/// Like [`complete`], with the `sum` of the datagram's bytes given.
 #[inline(always)]
 pub fn complete_by(w: &mut Window<'_>, ip: &Ip, sum: u64) -> Result<(), Short> {
     let (l4, len) = (usize::from(ip.l4), ip.end - ip.l4);
@@ -214,8 +217,8 @@ pub fn complete_by(w: &mut Window<'_>, ip: &Ip, sum: u64) -> Result<(), Short> {
     w.store(l4 + 6, udp(!fold(sum + ends)))
 }
 
-/// Changes ports, identifier, ICMP type and checksum in place; `carries` is how long the upper
-/// packet says it is. Returns the change to the sum of these bytes.
+/// Changes ports, identifier, ICMP type and checksum in place; `carries` is the length of the
+/// upper-layer packet by its headers. Returns the change to the sum of these bytes.
 #[inline(always)]
 fn upper(w: &mut Window<'_>, ip: &Ip, to: &Rewrite, carries: u16) -> Result<u64, Untranslatable> {
     let l4 = usize::from(ip.l4);
@@ -225,7 +228,7 @@ fn upper(w: &mut Window<'_>, ip: &Ip, to: &Rewrite, carries: u16) -> Result<u64,
         L4::IcmpEcho { request } if ip.fragment == Fragment::Whole => {
             return echo(w, ip, to, carries, request);
         }
-        // A piece of an ICMP message has a checksum that nobody can mend.
+        // The checksum of a fragmented ICMP message cannot be updated.
         L4::None if !is_icmp(ip) => return Ok(0),
         _ => return Err(Untranslatable::Nothing),
     };
@@ -244,7 +247,7 @@ fn upper(w: &mut Window<'_>, ip: &Ip, to: &Rewrite, carries: u16) -> Result<u64,
     Ok(ports + change16(old, new))
 }
 
-/// As [`upper`], of an ICMP echo.
+/// Like [`upper`], for an ICMP echo.
 #[inline(always)]
 fn echo(
     w: &mut Window<'_>,
@@ -265,15 +268,15 @@ fn echo(
     let said = u16::from_ne_bytes([kind, first.to_ne_bytes()[1]]);
     let body = change16(first, said) + change16(ip.sport.to_be(), id.to_be());
     let new = update(old, body + covered(ip, carries, to, carries));
-    // What was IPv6 is IPv4 now.
+    // An IPv6 packet becomes IPv4.
     let new = if ip.v6 { echo4(new) } else { new };
     w.store(l4, [said, new])?;
     w.set_be16(l4 + 4, id)?;
     Ok(body + change16(old, new))
 }
 
-/// What changes of what a checksum covers besides the packet's own bytes: only ICMPv6 has a
-/// pseudo-header. `before` and `after` are the bytes of the ICMP message.
+/// Returns the change of the pseudo-header that the checksum covers; only ICMPv6 has one. `before`
+/// and `after` are the lengths of the ICMP message in bytes.
 #[inline(always)]
 fn covered(ip: &Ip, before: u16, to: &Rewrite, after: u16) -> u64 {
     if ip.v6 {
@@ -282,8 +285,8 @@ fn covered(ip: &Ip, before: u16, to: &Rewrite, after: u16) -> u64 {
     pseudo(&to.src, &to.dst, true, ICMPV6, u32::from(after))
 }
 
-/// The change from the addresses of one family to those of the other. Length and protocol are the
-/// same in both pseudo-headers.
+/// Returns the change from the addresses of one family to those of the other. Length and protocol
+/// are equal in both pseudo-headers.
 #[inline(always)]
 fn ends(ip: &Ip, to: &Rewrite) -> u64 {
     let both = |src: &Addr, dst: &Addr, v6| of_addr(src, v6) + of_addr(dst, v6);

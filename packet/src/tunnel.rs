@@ -1,4 +1,4 @@
-//! What stands in front of an inner packet: writing it, and turning it around in place.
+//! Outer headers: writing them in front of an inner packet, and returning a tunnel packet in place.
 
 use crate::addr::Addr;
 use crate::checksum::{self, change16, change32, fold, ipv4_words, pseudo, udp, update};
@@ -7,38 +7,38 @@ use crate::ip::{IPV4_IN_IP, IPV6_IN_IP, Ip, UDP};
 use crate::window::{Short, Window};
 use crate::{geneve, ipv6, vxlan};
 
-/// Ethernet type of an Ethernet frame inside GENEVE.
+/// The Ethernet type of an Ethernet frame inside GENEVE.
 pub const ETHERNET_INSIDE: u16 = 0x6558;
 
-/// TTL of the outer headers that we write.
+/// The TTL of outer headers that Weir writes.
 pub const OUTER_TTL: u8 = 64;
 
-/// Bytes of the longest headers that are looked at: Ethernet, VLAN, the longest outer IPv4 header,
-/// UDP, GENEVE with all its options, the longest inner header, TCP's ports and flags. They must lie
-/// in the first segment of a chained frame.
+/// The maximum length in bytes of the headers that are parsed: Ethernet, VLAN, the longest outer
+/// IPv4 header, UDP, GENEVE with all its options, the longest inner header, a TCP header without
+/// options. They must lie in the first segment of a chained frame.
 pub const LONGEST_HEADERS: usize = 18 + 60 + 8 + 8 + 252 + 60 + 20;
 
-/// Bytes of the headers that are written by far most often: GENEVE over IPv4 with the three options
-/// of a gateway, no tag and no inner Ethernet header.
+/// The length in bytes of the most frequently written headers: GENEVE over IPv4 with a gateway's
+/// three options, without VLAN tag and inner Ethernet header.
 pub const USUAL_LEN: usize = ethernet::HEADER + 20 + 8 + geneve::HEADER + geneve::OWN_OPTIONS;
 
-/// The outer UDP source port of a flow, by its hash: in the upper quarter, as ephemeral ports look.
+/// Returns the outer UDP source port of a flow, from its hash: one of 49,152 to 65,535.
 #[inline(always)]
 pub const fn source_port(hash: u64) -> u16 {
     SOURCE_PORTS | (hash >> 48) as u16 & !SOURCE_PORTS
 }
 
-/// Whether [`source_port`] gives this port for some flow.
+/// Returns true if [`source_port`] yields this port for some flow.
 #[inline(always)]
 pub(crate) const fn is_source_port(port: u16) -> bool {
     port & SOURCE_PORTS == SOURCE_PORTS
 }
 
-/// The first outer UDP source port; the bits of all of them.
+/// The first outer UDP source port; its bits are set in all of them.
 const SOURCE_PORTS: u16 = 0xc000;
 
-/// The encapsulation of a tunnel. Records of the tables hold it as its number, the configuration
-/// and objects as its name.
+/// The encapsulation of a tunnel.
+// Table records store the number, configuration and objects the name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(
     feature = "serde",
@@ -47,18 +47,18 @@ const SOURCE_PORTS: u16 = 0xc000;
 )]
 #[repr(u8)]
 pub enum TunnelKind {
-    /// GENEVE, RFC 8926; UDP 6081.
+    /// GENEVE (RFC 8926), by default UDP port 6081.
     Geneve = 1,
-    /// VXLAN, RFC 7348; UDP 4789.
+    /// VXLAN (RFC 7348), by default UDP port 4789.
     Vxlan = 2,
-    /// IP in IP, the four mixes of families (RFC 2003, 2473, 4213); no port.
+    /// IP in IP, in the four combinations of families (RFC 2003, 2473, 4213), without ports.
     Ipip = 3,
-    /// Generic UDP encapsulation, variant 1: IP directly in UDP; UDP 6080.
+    /// Generic UDP encapsulation, variant 1 (IP directly in UDP), by default UDP port 6080.
     Gue = 4,
 }
 
 impl TunnelKind {
-    /// Returns the kind that a record's number stands for; 0 and unknown numbers are none.
+    /// Returns the kind that a record's number stands for, or `None` for 0 and unknown numbers.
     #[inline(always)]
     pub const fn from_u8(n: u8) -> Option<TunnelKind> {
         match n {
@@ -81,39 +81,39 @@ impl TunnelKind {
     }
 }
 
-/// Everything to be written in front of an inner packet.
+/// The outer headers to write in front of an inner packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Outer<'a> {
-    /// The tunnel's kind.
+    /// Encapsulation.
     pub kind: TunnelKind,
-    /// The next hop's MAC and ours.
+    /// MAC addresses of the next hop and of the sending port.
     pub macs: Macs,
-    /// VLAN tag control field, host order; 0 for none.
+    /// VLAN tag control field, host order; 0 for no tag.
     pub vlan: u16,
-    /// Outer source; its family is that of the outer header.
+    /// Outer source address; its family is that of the outer header.
     pub src: Addr,
-    /// Outer destination, of the same family.
+    /// Outer destination address, of the same family.
     pub dst: Addr,
-    /// UDP source port, host order; for IPIP only the IPv6 flow label is drawn from it.
+    /// UDP source port, host order; for IPIP it is used only as the IPv6 flow label.
     pub sport: u16,
     /// UDP destination port, host order; unused for IPIP.
     pub dport: u16,
     /// Network identifier, 24 bits (GENEVE, VXLAN).
     pub vni: u32,
-    /// GENEVE options as they lie on the wire: whole words, at most 252 bytes.
+    /// GENEVE options in wire format: whole words, at most 252 bytes.
     pub options: &'a [u8],
-    /// The inner packet is IPv6.
+    /// Whether the inner packet is IPv6.
     pub inner_v6: bool,
-    /// Inner Ethernet header: always for VXLAN (where none is given, as the outer one), possible
-    /// for GENEVE.
+    /// Inner Ethernet header: always written for VXLAN (with the outer addresses if `None`),
+    /// optional for GENEVE.
     pub inner_eth: Option<Macs>,
-    /// Outer DSCP and ECN: those of the packet inside (RFC 6040 §4.1, normal mode).
+    /// Outer DSCP and ECN: those of the inner packet (RFC 6040 §4.1, normal mode).
     pub tos: u8,
     /// Outer TTL or hop limit.
     pub ttl: u8,
-    /// Outer "don't fragment" (IPv4; IPv6 always is).
+    /// Outer IPv4 "don't fragment" flag; IPv6 implies it.
     pub df: bool,
-    /// Fill in the UDP checksum. Without, it is 0, which the tunnels' RFCs allow for IPv6 as well
+    /// Whether to fill in the UDP checksum. If not, it is 0, which is permitted over IPv6 as well
     /// (RFC 6935).
     pub checksum: bool,
 }
@@ -124,7 +124,7 @@ impl Outer<'_> {
         !self.dst.is_v4()
     }
 
-    /// Whether these are the headers of [`USUAL_LEN`] bytes.
+    /// Returns true if these headers have the layout of [`USUAL_LEN`] bytes.
     #[inline(always)]
     pub(crate) fn is_usual(&self) -> bool {
         self.kind == TunnelKind::Geneve
@@ -139,10 +139,10 @@ impl Outer<'_> {
         if self.inner_v6 { IPV6 } else { IPV4 }
     }
 
-    /// Bytes between the outer IP header and the inner packet.
+    /// Returns the number of bytes between the outer IP header and the inner packet.
     #[inline(always)]
     fn tunnel_len(&self) -> usize {
-        // Two short choices instead of one long one: without a jump table.
+        // Two short matches instead of one long one avoid a jump table.
         let fixed = match self.kind {
             TunnelKind::Geneve => 8 + geneve::HEADER,
             TunnelKind::Vxlan => 8 + vxlan::HEADER + ethernet::HEADER,
@@ -155,23 +155,24 @@ impl Outer<'_> {
     }
 }
 
-/// Bytes that [`write_outer`] writes.
+/// Returns the number of bytes that [`write_outer`] writes.
 #[inline(always)]
 pub fn outer_len(outer: &Outer<'_>) -> usize {
     let ip = if outer.v6() { 40 } else { 20 };
     ethernet::header_len(outer.vlan) + ip + outer.tunnel_len()
 }
 
-/// Writes everything in front of the inner packet, which has `inner_len` bytes and begins
-/// [`outer_len`] bytes behind the window's start. [`Short`] also when the sum passes 65,535 bytes.
+/// Writes the outer headers at the start of the window. The inner packet has `inner_len` bytes and
+/// begins [`outer_len`] bytes after the start. Returns [`Short`] also if the total exceeds 65,535
+/// bytes.
 #[inline(always)]
 pub fn write_outer(w: &mut Window<'_>, o: &Outer<'_>, inner_len: usize) -> Result<(), Short> {
     let id = if o.df { 0 } else { datagram_id(w, outer_len(o), o.inner_v6) };
     write_outer_as(w, o, inner_len, id)
 }
 
-/// As [`write_outer`], where the inner packet may be out of the window's sight: with the
-/// identification `id`, [`datagram_id`] of it, if the outer packet may be fragmented.
+/// Like [`write_outer`], but the inner packet may lie outside the window. `id` is its
+/// [`datagram_id`], which is used if the outer packet may be fragmented.
 #[inline(always)]
 pub fn write_outer_as(
     w: &mut Window<'_>,
@@ -179,7 +180,7 @@ pub fn write_outer_as(
     inner_len: usize,
     id: u16,
 ) -> Result<(), Short> {
-    // A gateway's headers by far most often: a copy of the same code whose offsets are constants.
+    // A gateway's headers are by far the most frequent: a specialized copy with constant offsets.
     if o.is_usual() && cfg!(not(target_arch = "bpf")) {
         w.holds(0, USUAL_LEN)?;
         return write_front(w, o, inner_len, id);
@@ -238,7 +239,7 @@ fn write_front(w: &mut Window<'_>, o: &Outer<'_>, inner_len: usize, id: u16) -> 
         TunnelKind::Gue | TunnelKind::Ipip => {}
     }
     if o.checksum {
-        // By value: a reference would keep all of `o` in memory.
+        // Passed by value: a reference would force all of `o` into memory.
         outer_checksum(w, o.inner_type(), (o.src, o.dst), l4, inner, payload)?;
     }
     Ok(())
@@ -252,26 +253,27 @@ fn write_ipv6(
     proto: u8,
     payload: u16,
 ) -> Result<(), Short> {
-    // The flow label spreads the tunnel's flows as the source port does (RFC 6438).
+    // The flow label distributes the tunnel's flows, as the source port does (RFC 6438).
     let label = u32::from(o.sport);
     let first = 0x6000_0000 | u32::from(o.tos) << 20 | label;
     let second = u32::from(payload) << 16 | u32::from(proto) << 8 | u32::from(o.ttl);
     w.store(at, ipv6::words(first, second, &o.src, &o.dst))
 }
 
-/// An identification for an outer datagram that may be fragmented: drawn from where packets of one
-/// flow differ (IPv4 identification, TCP sequence number), since there is no counter here.
+/// Returns an identification for an outer datagram that may be fragmented. There is no counter
+/// here, so it is derived from fields in which packets of one flow differ (IPv4 identification, TCP
+/// sequence number).
 #[inline(always)]
 pub fn datagram_id(w: &Window<'_>, inner: usize, inner_v6: bool) -> u16 {
-    // No wider than it must be: a wide read would wait for the TTL, just written beside it.
+    // A narrow read: a wider one would stall on the TTL, which was just written beside it.
     let header = u64::from(w.load::<u16>(inner + 4).unwrap_or(0));
     let upper: u64 = w.load(inner + if inner_v6 { 40 } else { 20 }).unwrap_or(0);
     let mixed = (header ^ upper.rotate_left(17)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 48) as u16
 }
 
-/// Fills in the UDP checksum at `l4`, derived from the inner packet's own. Where the inner packet
-/// has none and goes on in another segment, the field stays 0.
+/// Fills in the UDP checksum at `l4`, derived from the inner packet's own. The field stays 0 if the
+/// inner packet has no checksum and continues in another segment.
 fn outer_checksum(
     w: &mut Window<'_>,
     inner_type: u16,
@@ -287,15 +289,15 @@ fn outer_checksum(
     w.store(l4 + 6, udp(!fold(sum)))
 }
 
-/// Sends a frame back by the tunnel that it came by: MACs and outer addresses change places, and
-/// everything else, ports included, stays byte for byte. No checksum changes by a swap.
+/// Reverses a frame, for the tunnel by which it came: swaps MAC addresses and outer addresses, and
+/// leaves all other bytes, ports included, unchanged. A swap changes no checksum.
 #[inline(always)]
 pub fn return_in_place(w: &mut Window<'_>, outer: &Ip) -> Result<(), Short> {
     ethernet::swap(w)?;
     swap_addresses(w, outer)
 }
 
-/// Source and destination address change places.
+/// Swaps source and destination address.
 #[inline(always)]
 pub(crate) fn swap_addresses(w: &mut Window<'_>, ip: &Ip) -> Result<(), Short> {
     let at = usize::from(ip.at);
@@ -307,8 +309,8 @@ pub(crate) fn swap_addresses(w: &mut Window<'_>, ip: &Ip) -> Result<(), Short> {
     }
 }
 
-/// As [`return_in_place`], across to the other VXLAN tunnel of the same gateway: its UDP port and
-/// VNI. The source port stays, and so does the inner frame with its MACs.
+/// Like [`return_in_place`], but to the other VXLAN tunnel of the same gateway, with its UDP port
+/// and VNI. The source port and the inner frame with its MAC addresses stay unchanged.
 #[inline(always)]
 pub fn cross_in_place(w: &mut Window<'_>, outer: &Ip, port: u16, vni: u32) -> Result<(), Short> {
     return_in_place(w, outer)?;
@@ -332,8 +334,8 @@ const ECT1: u8 = 1;
 const ECT0: u8 = 2;
 const CE: u8 = 3;
 
-/// The inner DSCP and ECN after the outer header is taken off (RFC 6040 §4.2, figure 4); `None`
-/// when the packet must be dropped, since its ends would not notice the congestion.
+/// Returns the inner DSCP and ECN after decapsulation (RFC 6040 §4.2, figure 4), or `None` if the
+/// packet must be dropped, since its endpoints would not notice the congestion.
 #[inline(always)]
 pub const fn ecn_decap(outer_tos: u8, inner_tos: u8) -> Option<u8> {
     match (outer_tos & 3, inner_tos & 3) {
@@ -344,8 +346,8 @@ pub const fn ecn_decap(outer_tos: u8, inner_tos: u8) -> Option<u8> {
     }
 }
 
-/// Makes the headers of a packet say that it ends at `end`: the lengths of IP and UDP, and IPv4's
-/// checksum. Where it has a UDP header, whose checksum is left to the caller.
+/// Sets the length fields of IP and UDP so that the packet ends at `end`, and updates the IPv4
+/// checksum. Returns the offset of the UDP header, if any; its checksum is left to the caller.
 #[inline(always)]
 pub fn relength(w: &mut Window<'_>, ip: &Ip, end: usize) -> Result<Option<usize>, Short> {
     let at = usize::from(ip.at);
@@ -365,7 +367,7 @@ pub fn relength(w: &mut Window<'_>, ip: &Ip, end: usize) -> Result<Option<usize>
     Ok(Some(udp))
 }
 
-/// Any accepted packet: what is written in front of it parses as what it should be.
+/// Checks for any accepted packet that the headers written in front of it parse as intended.
 #[cfg(any(test, feature = "fuzz"))]
 pub fn harness(bytes: &mut [u8]) {
     use crate::checksum::{ipv4_header_ok, l4_full};
@@ -405,7 +407,7 @@ pub fn harness(bytes: &mut [u8]) {
         let ip = Ip::parse(&w, eth.l3, eth.ethertype).expect("an outer header is a packet's");
         assert_eq!((ip.src, ip.dst, usize::from(ip.end)), (outer.src, outer.dst, w.len()));
         assert!(ip.v6 || ipv4_header_ok(&w, &ip));
-        // Right whenever the inner checksums are; that it is filled in can be seen in any case.
+        // Correct only if the inner checksums are; that it is filled in can be checked in any case.
         assert!(kind == TunnelKind::Ipip || w.be16(usize::from(ip.l4) + 6) != Ok(0));
         assert!(kind == TunnelKind::Ipip || l4_full(&w, &ip).is_ok());
     }

@@ -1,14 +1,14 @@
-//! VXLAN (RFC 7348): eight bytes, and an Ethernet frame inside.
+//! VXLAN (RFC 7348): an 8-byte header followed by an Ethernet frame.
 
 use crate::parsed::Malformed;
 use crate::window::{Short, Window};
 
-/// Bytes of the header.
+/// The length of the header in bytes.
 pub const HEADER: usize = 8;
-/// The I flag, "the VNI is valid", in the first 32-bit word.
+/// The I flag ("VNI is valid") in the first 32-bit word.
 const VALID: u32 = 0x0800_0000;
 
-/// A VXLAN header.
+/// A parsed VXLAN header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Vxlan {
     /// Network identifier, 24 bits.
@@ -17,7 +17,7 @@ pub struct Vxlan {
     pub payload: u16,
 }
 
-/// The header at `at`, behind the UDP header. Reserved bits are ignored, as the RFC asks.
+/// Parses the header at `at`, after the UDP header. Reserved bits are ignored, as the RFC requires.
 #[inline(always)]
 pub fn parse(w: &Window<'_>, at: u16) -> Result<Vxlan, Malformed> {
     let h: [u32; 2] = w.load(usize::from(at))?;
@@ -33,7 +33,8 @@ pub(crate) fn write(w: &mut Window<'_>, at: usize, vni: u32) -> Result<(), Short
     w.store(at, [VALID.to_be(), (vni << 8).to_be()])
 }
 
-/// Whatever the bytes, an accepted header lies in the window.
+/// Checks for arbitrary bytes that an accepted header lies in the window and is written back
+/// unchanged.
 #[cfg(any(test, feature = "fuzz"))]
 pub fn harness(bytes: &mut [u8]) {
     let mut w = Window::new(bytes);

@@ -1,28 +1,29 @@
-//! The checked window onto a packet: all `unsafe` of this crate, and all that touches memory.
+//! `Window`: bounds-checked access to a packet. All `unsafe` and memory access of this crate is
+//! here.
 //!
-//! A window is two addresses, as both worlds have them (`xdp_md.data` and `data_end`; an mbuf's
-//! data address and `data_len`). Every access compares with the end first, in the form that BPF's
-//! verifier understands and that costs the host one compare. Values are raw: as they lie on the
-//! wire, read with the machine's byte order; `be16` and its kin convert.
+//! A window is a pair of addresses, as in both environments (`xdp_md.data` and `data_end`; an
+//! mbuf's data address and `data_len`). Every access is first compared with the end, in the form
+//! that the BPF verifier accepts and that costs the host one comparison. Values are raw: wire
+//! order, read with the host's byte order. `be16` and its relatives convert.
 
 #![expect(unsafe_code, reason = "the one file of this crate that touches memory")]
 
 use crate::addr::Addr;
 use core::marker::PhantomData;
 
-/// The window ends before what was asked for.
+/// The window ends before the requested bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Short;
 
-/// The largest frame that is looked at: offsets are `u16` everywhere.
+/// The maximum frame size in bytes: all offsets are `u16`.
 pub const MAX_FRAME: usize = u16::MAX as usize;
 
-/// How many bytes [`Window::sum`] adds up in the kernel, where a loop has to have an end: the
-/// longest IPv4 or TCP header. A whole payload is never summed there.
+/// The maximum number of bytes that [`Window::sum`] adds up under BPF, where loops must be bounded:
+/// enough for the longest IPv4 or TCP header. A whole payload is never summed there.
 pub const MAX_SUM: usize = 64;
 
-/// How deep in a frame the kernel's program looks. Its first buffer, which has to hold all headers,
-/// is a page.
+/// The maximum offset that the BPF program accesses. A frame's first buffer, which has to hold all
+/// headers, is one page.
 #[cfg(target_arch = "bpf")]
 const DEEPEST: usize = 0x3fff;
 
@@ -30,7 +31,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// Plain data: every bit pattern is a value, and there is no padding.
+/// Types of which every bit pattern is valid and which have no padding.
 pub trait Plain: Copy + sealed::Sealed {}
 
 macro_rules! plain {
@@ -44,25 +45,26 @@ macro_rules! plain {
 plain!(u8, u16, u32, u64, [u8; 6], [u16; 3], [u16; 2], [u32; 2], [u32; 3], [u32; 4], [u32; 5]);
 plain!([u32; 6], [u32; 8], [u32; 10], [u64; 2], [u64; 4], [u64; 12], Addr);
 
-/// The first segment of a frame, from its first byte.
+/// A view of the first segment of a frame, from its first byte.
 #[derive(Debug)]
 pub struct Window<'a> {
     start: *mut u8,
     end: *mut u8,
-    /// Bytes of the whole frame; more than the window shows when the frame is chained.
+    /// Length of the whole frame in bytes; exceeds the window if the frame is chained.
     frame: usize,
     frame_of: PhantomData<&'a mut [u8]>,
 }
 
 impl<'a> Window<'a> {
-    /// A window onto a frame that lies in one piece. Bytes past [`MAX_FRAME`] are out of sight.
+    /// Creates a window onto a frame that is contiguous. Bytes past [`MAX_FRAME`] are not
+    /// accessible.
     #[inline(always)]
     pub fn new(bytes: &'a mut [u8]) -> Window<'a> {
         let len = bytes.len();
         Window::of_segment(bytes, len)
     }
 
-    /// A window onto the first segment of a frame of `frame` bytes in all.
+    /// Creates a window onto the first segment of a frame of `frame` bytes in total.
     #[inline(always)]
     pub fn of_segment(segment: &'a mut [u8], frame: usize) -> Window<'a> {
         let len = segment.len();
@@ -70,10 +72,11 @@ impl<'a> Window<'a> {
         unsafe { Window::from_raw(segment.as_mut_ptr(), len, frame) }
     }
 
-    /// A window onto `len` bytes from `start`, the first segment of a frame of `frame` bytes.
+    /// Creates a window onto `len` bytes from `start`, the first segment of a frame of `frame`
+    /// bytes.
     ///
     /// # Safety
-    /// The bytes are valid for reads and writes, and nobody else touches them, as long as the
+    /// The bytes are valid for reads and writes, and are not accessed by other means while the
     /// window lives.
     #[inline(always)]
     pub unsafe fn from_raw(start: *mut u8, len: usize, frame: usize) -> Window<'a> {
@@ -83,37 +86,37 @@ impl<'a> Window<'a> {
         Window { start, end: start.wrapping_add(seen), frame, frame_of: PhantomData }
     }
 
-    /// A window between two addresses, as the kernel's BPF knows a frame: its verifier wants every
-    /// access compared with `end` as it was given.
+    /// Creates a window between two addresses, as BPF represents a frame: the verifier requires
+    /// that every access is compared with the original `end`.
     ///
     /// # Safety
-    /// As for [`Window::from_raw`]; `end` is behind the last byte in sight, at most [`MAX_FRAME`]
-    /// bytes from `start`, and `frame` is no less.
+    /// As for [`Window::from_raw`]; `end` is the address after the last accessible byte, at most
+    /// [`MAX_FRAME`] bytes from `start`, and `frame` is no less than the distance.
     #[inline(always)]
     pub unsafe fn between(start: *mut u8, end: *mut u8, frame: usize) -> Window<'a> {
         Window { start, end, frame, frame_of: PhantomData }
     }
 
-    /// Bytes in sight, 0 to [`MAX_FRAME`].
+    /// Returns the number of accessible bytes, 0 to [`MAX_FRAME`].
     #[inline(always)]
     #[expect(clippy::len_without_is_empty, reason = "an empty frame is merely a short one")]
     pub fn len(&self) -> usize {
         self.end as usize - self.start as usize
     }
 
-    /// Bytes of the whole frame, at least [`Window::len`].
+    /// Returns the length of the whole frame in bytes, at least [`Window::len`].
     #[inline(always)]
     pub fn frame_len(&self) -> usize {
         self.frame
     }
 
-    /// The address of `n` bytes at `at`, if the window holds them.
+    /// Returns the address of `n` bytes at `at` if they lie in the window.
     #[inline(always)]
     fn find(&self, at: usize, n: usize) -> Result<*mut u8, Short> {
         #[cfg(target_arch = "bpf")]
         {
-            // The verifier wants the packet pointer itself compared, and an offset that can't wrap
-            // it: it has to see that in the very register that is added.
+            // The verifier requires that the packet pointer itself is compared, and that the offset
+            // cannot wrap it, as seen in the register that is added.
             let at = if core::intrinsics::is_val_statically_known(at) {
                 at
             } else if at > DEEPEST {
@@ -131,19 +134,19 @@ impl<'a> Window<'a> {
         }
     }
 
-    /// Whether the window holds `n` bytes at `at`.
+    /// Checks that `n` bytes at `at` lie in the window.
     #[inline(always)]
     pub fn holds(&self, at: usize, n: usize) -> Result<(), Short> {
         self.find(at, n).map(|_| ())
     }
 
-    /// The value at `at`, raw.
+    /// Returns the raw value at `at`.
     #[inline(always)]
     pub fn load<T: Plain>(&self, at: usize) -> Result<T, Short> {
         let p = self.find(at, size_of::<T>())?.cast::<T>();
-        // SAFETY: `find` saw that the bytes are in the window; `Plain` takes any bytes.
+        // SAFETY: `find` checked that the bytes are in the window; `Plain` accepts any bytes.
         unsafe {
-            // As C does it: one load. The kernel allows misaligned packet loads where the CPU does.
+            // One load, as in C. The kernel allows misaligned packet loads where the CPU does.
             #[cfg(target_arch = "bpf")]
             return Ok(*p);
             #[cfg(not(target_arch = "bpf"))]
@@ -151,11 +154,11 @@ impl<'a> Window<'a> {
         }
     }
 
-    /// Puts the raw value `v` at `at`.
+    /// Writes the raw value `v` at `at`.
     #[inline(always)]
     pub fn store<T: Plain>(&mut self, at: usize, v: T) -> Result<(), Short> {
         let p = self.find(at, size_of::<T>())?.cast::<T>();
-        // SAFETY: `find` saw that the bytes are in the window; `Plain` has no padding.
+        // SAFETY: `find` checked that the bytes are in the window; `Plain` has no padding.
         unsafe {
             #[cfg(target_arch = "bpf")]
             {
@@ -167,43 +170,43 @@ impl<'a> Window<'a> {
         Ok(())
     }
 
-    /// The byte at `at`.
+    /// Returns the byte at `at`.
     #[inline(always)]
     pub fn byte(&self, at: usize) -> Result<u8, Short> {
         self.load(at)
     }
 
-    /// Puts a byte at `at`.
+    /// Writes a byte at `at`.
     #[inline(always)]
     pub fn set_byte(&mut self, at: usize, v: u8) -> Result<(), Short> {
         self.store(at, v)
     }
 
-    /// The number in the two bytes at `at`.
+    /// Returns the big-endian number in the two bytes at `at`.
     #[inline(always)]
     pub fn be16(&self, at: usize) -> Result<u16, Short> {
         self.load::<u16>(at).map(u16::from_be)
     }
 
-    /// The number in the four bytes at `at`.
+    /// Returns the big-endian number in the four bytes at `at`.
     #[inline(always)]
     pub fn be32(&self, at: usize) -> Result<u32, Short> {
         self.load::<u32>(at).map(u32::from_be)
     }
 
-    /// Writes a number to the two bytes at `at`.
+    /// Writes a big-endian number to the two bytes at `at`.
     #[inline(always)]
     pub fn set_be16(&mut self, at: usize, v: u16) -> Result<(), Short> {
         self.store(at, v.to_be())
     }
 
-    /// Writes a number to the four bytes at `at`.
+    /// Writes a big-endian number to the four bytes at `at`.
     #[inline(always)]
     pub fn set_be32(&mut self, at: usize, v: u32) -> Result<(), Short> {
         self.store(at, v.to_be())
     }
 
-    /// Moves `n` bytes within the window; the places may overlap.
+    /// Copies `n` bytes within the window; source and destination may overlap.
     pub fn copy_within(&mut self, from: usize, to: usize, n: usize) -> Result<(), Short> {
         let source = self.find(from, n)?;
         let target = self.find(to, n)?;
@@ -212,7 +215,8 @@ impl<'a> Window<'a> {
         Ok(())
     }
 
-    /// Writes `bytes` at `at`. 32 bytes, an AWS gateway's options, go as four words.
+    /// Writes `bytes` at `at`. 32 bytes, the size of an AWS gateway's options, are copied as four
+    /// words.
     #[cfg(not(target_arch = "bpf"))]
     #[inline(always)]
     pub fn put(&mut self, at: usize, bytes: &[u8]) -> Result<(), Short> {
@@ -229,16 +233,16 @@ impl<'a> Window<'a> {
         Ok(())
     }
 
-    /// As above, of whole words of four bytes, at most 63 of them, which lie on a boundary of
-    /// eight: BPF's verifier wants a loop that ends by itself.
+    /// Writes `bytes` at `at`: at most 63 words of four bytes, aligned to eight bytes. The BPF
+    /// verifier requires a bounded loop.
     #[cfg(target_arch = "bpf")]
     #[inline(always)]
     pub fn put(&mut self, at: usize, bytes: &[u8]) -> Result<(), Short> {
         let from = bytes.as_ptr();
         if bytes.len() == 32 {
-            // One by one: of all at once the compiler makes a loop over bytes.
+            // One at a time: the compiler turns a copy of all four into a loop over bytes.
             for word in 0..4 {
-                // SAFETY: within the 32 bytes; aligned, as the verifier makes sure.
+                // SAFETY: within the 32 bytes; aligned, as the verifier checks.
                 let word_there =
                     unsafe { from.wrapping_add(word * 8).cast::<u64>().read_volatile() };
                 self.store(at + word * 8, word_there)?;
@@ -256,8 +260,8 @@ impl<'a> Window<'a> {
         Ok(())
     }
 
-    /// The sum of `n` bytes at `at` as raw 16-bit words for [`crate::checksum`], an odd last byte
-    /// filled up with zero. Not folded. In the kernel at most [`MAX_SUM`] bytes.
+    /// Returns the sum of `n` bytes at `at` as raw 16-bit words for [`crate::checksum`], not
+    /// folded; an odd last byte is padded with zero. Under BPF at most [`MAX_SUM`] bytes.
     #[cfg(not(target_arch = "bpf"))]
     #[inline(always)]
     pub fn sum(&self, at: usize, n: usize) -> Result<u64, Short> {
@@ -266,7 +270,7 @@ impl<'a> Window<'a> {
         while done + 4 <= n {
             // SAFETY: `done + 4 <= n`, and `n` bytes at `from` are in the window.
             let word = unsafe { from.wrapping_add(done).cast::<u32>().read_unaligned() };
-            // 65,535 bytes hold 2^14 words: the total stays below 2^46.
+            // At most 65,535 bytes, which is 2^14 words: the total stays below 2^46.
             total += u64::from(word);
             done += 4;
         }
@@ -282,7 +286,8 @@ impl<'a> Window<'a> {
         Ok(total)
     }
 
-    /// As above. BPF's verifier wants a loop that ends by itself, and each access compared.
+    /// Returns the sum of `n` bytes, as above. The BPF verifier requires a bounded loop and a
+    /// comparison per access.
     #[cfg(target_arch = "bpf")]
     #[inline(always)]
     pub fn sum(&self, at: usize, n: usize) -> Result<u64, Short> {
@@ -306,7 +311,8 @@ impl<'a> Window<'a> {
     }
 }
 
-/// `x & 0xfc`, in a form that the optimiser may not drop: BPF's verifier has to see the mask.
+/// Returns `x & 0xfc`, in a form that the optimizer cannot remove: the BPF verifier must see the
+/// mask.
 #[inline(always)]
 pub(crate) fn mask_options(x: usize) -> usize {
     #[cfg(target_arch = "bpf")]
@@ -322,7 +328,7 @@ pub(crate) fn mask_options(x: usize) -> usize {
     }
 }
 
-/// `x & 0x3f`, for the same reason: where in a header of 60 bytes.
+/// Returns `x & 0x3f` in the same form: an offset in a header of at most 60 bytes.
 #[inline(always)]
 pub(crate) fn mask_header(x: usize) -> usize {
     #[cfg(target_arch = "bpf")]
@@ -338,7 +344,7 @@ pub(crate) fn mask_header(x: usize) -> usize {
     }
 }
 
-/// `x & DEEPEST`, for the same reason.
+/// Returns `x & DEEPEST` in the same form.
 #[cfg(target_arch = "bpf")]
 #[inline(always)]
 fn mask_deepest(x: usize) -> usize {
@@ -348,8 +354,8 @@ fn mask_deepest(x: usize) -> usize {
     y
 }
 
-/// The highest bit as a number; kept from becoming a branch under BPF. A mask of all ones would be
-/// handier, but newer kernels (6.18) follow both values of such a mask as they do for a branch.
+/// Returns the highest bit as a number, and prevents a branch under BPF. A mask of all ones would
+/// be more convenient, but newer kernels (6.18) follow both values of such a mask like a branch.
 #[inline(always)]
 pub(crate) fn sign_bit(x: u32) -> u32 {
     #[cfg(target_arch = "bpf")]
@@ -365,7 +371,7 @@ pub(crate) fn sign_bit(x: u32) -> u32 {
     }
 }
 
-/// Any bytes, any offsets: nothing is read or written outside.
+/// Checks for arbitrary bytes and offsets that nothing outside the window is read or written.
 #[cfg(any(test, feature = "fuzz"))]
 pub fn harness(bytes: &mut [u8]) {
     let at = bytes.first().map_or(0, |&b| usize::from(b));

@@ -1,4 +1,4 @@
-//! What a port's driver has counted.
+//! Counters of a port's driver.
 #![expect(unsafe_code, reason = "calls DPDK")]
 
 use super::{Port, PortError};
@@ -8,11 +8,11 @@ use std::ffi::CStr;
 /// The counters that every driver has, since the port's start.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct PortCounters {
-    /// Packets given to us.
+    /// Packets received.
     pub ipackets: u64,
     /// Packets sent.
     pub opackets: u64,
-    /// Bytes given to us.
+    /// Bytes received.
     pub ibytes: u64,
     /// Bytes sent.
     pub obytes: u64,
@@ -22,18 +22,18 @@ pub struct PortCounters {
     pub ierrors: u64,
     /// Packets that could not be sent.
     pub oerrors: u64,
-    /// Packets dropped because the pool had no mbuf for them.
+    /// Packets dropped because the pool had no free mbuf.
     pub rx_nombuf: u64,
 }
 
 impl Port {
-    /// The counters that every driver has.
+    /// Returns the counters that every driver has.
     ///
     /// # Errors
-    /// [`PortError::Refused`].
+    /// Returns [`PortError::Refused`] if the driver fails.
     pub fn stats(&self) -> Result<PortCounters, PortError> {
         let mut read = sys::rte_eth_stats::default();
-        // SAFETY: a place for the answer.
+        // SAFETY: a valid pointer for the result.
         let status = unsafe { sys::rte_eth_stats_get(self.id(), &raw mut read) };
         self.check("read its counters", status)?;
         Ok(PortCounters {
@@ -48,26 +48,26 @@ impl Port {
         })
     }
 
-    /// All counters of the driver, by name.
+    /// Returns all counters of the driver, by name.
     ///
     /// # Errors
-    /// [`PortError::Refused`].
+    /// Returns [`PortError::Refused`] if the driver fails.
     pub fn xstats(&self) -> Result<Vec<(String, u64)>, PortError> {
         let step = "read its extended counters";
-        // SAFETY: asks for the number only.
+        // SAFETY: requests the number only.
         let count = unsafe { sys::rte_eth_xstats_get_names(self.id(), std::ptr::null_mut(), 0) };
         self.check(step, count)?;
         let mut names = vec![sys::rte_eth_xstat_name::default(); count as usize];
         let mut values = vec![sys::rte_eth_xstat::default(); count as usize];
-        // SAFETY: room for `count` names.
+        // SAFETY: space for `count` names.
         let named =
             unsafe { sys::rte_eth_xstats_get_names(self.id(), names.as_mut_ptr(), count as u32) };
         self.check(step, named)?;
-        // SAFETY: room for `count` values.
+        // SAFETY: space for `count` values.
         let valued =
             unsafe { sys::rte_eth_xstats_get(self.id(), values.as_mut_ptr(), count as u32) };
         self.check(step, valued)?;
-        // A driver that has more of them than it had a moment ago fills in none.
+        // A driver whose number of counters grew meanwhile fills in none.
         values.truncate(valued.min(count) as usize);
         let pair = |value: &sys::rte_eth_xstat| {
             let name = names.get(usize::try_from(value.id).ok()?)?;

@@ -1,11 +1,11 @@
-//! What can be wrong with a port, in words that say what to do.
+//! Port errors, with a remedy in each message.
 
 use crate::eal::Errno;
 
-/// What went wrong with a port.
+/// The reason for which an operation on a port failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PortError {
-    /// No port of that name.
+    /// There is no port with this name.
     #[error(
         "no DPDK port is named {name:?}; there are: {}. DPDK says on stderr what it could not \
          open. A virtual port needs --vdev={name} with its arguments, a NIC must be bound to \
@@ -13,82 +13,82 @@ pub enum PortError {
         list(.present)
     )]
     Unknown {
-        /// The name asked for.
+        /// Requested name.
         name: String,
-        /// The names of the ports that there are.
+        /// Names of the existing ports.
         present: Vec<String>,
     },
-    /// Somebody in this process has it.
+    /// The port is already open in this process.
     #[error("port {0} is in use: name it for one arm only")]
     Taken(String),
-    /// A number that the driver does not take.
+    /// The driver does not support a value.
     #[error("port {name}: {what} {found}; the driver allows {least} to {most}")]
     OutOfRange {
-        /// The port.
+        /// Name of the port.
         name: String,
-        /// Which number.
+        /// Name of the value.
         what: &'static str,
-        /// What was asked for.
+        /// Requested value.
         found: u32,
-        /// Smallest allowed.
+        /// Minimum value.
         least: u32,
-        /// Largest allowed.
+        /// Maximum value.
         most: u32,
     },
-    /// Frames would not fit a buffer, and the driver cannot scatter them.
+    /// Frames do not fit in a buffer, and the driver cannot scatter them.
     #[error(
         "port {name}: an MTU of {mtu} needs buffers of {need} bytes, they have {room}, and the \
          driver cannot scatter a frame over several: raise the buffers' bytes or lower the MTU"
     )]
     BufferTooSmall {
-        /// The port.
+        /// Name of the port.
         name: String,
-        /// The MTU asked for.
+        /// Requested MTU in bytes.
         mtu: u16,
-        /// Bytes that a buffer needs, headroom included.
+        /// Required buffer size in bytes, headroom included.
         need: usize,
-        /// Bytes that it has.
+        /// Actual buffer size in bytes.
         room: usize,
     },
-    /// The kernel's interface under the port has a smaller MTU.
+    /// The kernel interface of the port has a smaller MTU.
     #[error(
         "port {name}: an MTU of {mtu} is asked for, its interface {interface} has {found}: \
          type `ip link set dev {interface} mtu {mtu}`, or lower the port's MTU"
     )]
     InterfaceMtu {
-        /// The port.
+        /// Name of the port.
         name: String,
-        /// The kernel's interface.
+        /// Name of the kernel interface.
         interface: String,
-        /// Its MTU.
+        /// MTU of the kernel interface in bytes.
         found: i32,
-        /// The MTU asked for.
+        /// Requested MTU in bytes.
         mtu: u16,
     },
-    /// Queues are out while the port should be stopped or set up.
+    /// Queues are still in use while the port is to be started or stopped.
     #[error("port {0}: its queues are still held by pollers; stop those first")]
     QueuesHeld(String),
-    /// Set up or started in the wrong order.
+    /// The operation is invalid in the port's current state.
     #[error("port {name}: {state}")]
     Order {
-        /// The port.
+        /// Name of the port.
         name: String,
-        /// What is the matter.
+        /// State of the port, and the remedy.
         state: &'static str,
     },
-    /// DPDK or the driver refused.
+    /// DPDK or the driver failed.
     #[error("port {name}: {step}: {errno}")]
     Refused {
-        /// The port.
+        /// Name of the port.
         name: String,
-        /// What was asked.
+        /// The step that failed.
         step: &'static str,
-        /// The reason given.
+        /// The error from DPDK.
         errno: Errno,
     },
 }
 
-/// Names for a message.
+/// Joins names for an error message.
 fn list(names: &[String]) -> String {
     if names.is_empty() { "none".to_string() } else { names.join(", ") }
 }

@@ -1,4 +1,4 @@
-//! An open port: its owner in this process, what keeps it open, and what its calls return.
+//! An open port: its ownership in this process, its lifetime, and the results of its calls.
 #![expect(unsafe_code, reason = "calls DPDK")]
 
 use super::error::PortError;
@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(super) const PORTS: usize = sys::RTE_MAX_ETHPORTS as usize;
 
-/// Which ports have an owner in this process.
+/// Whether each port has an owner in this process.
 static OWNED: [AtomicBool; PORTS] = [const { AtomicBool::new(false) }; PORTS];
 
-/// What keeps a port open; its queues hold it too.
+/// Keeps a port open; also held by its queues.
 #[derive(Debug)]
 pub(crate) struct Open {
     id: u16,
@@ -22,7 +22,7 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    /// Takes the port of this number for the caller alone.
+    /// Claims exclusive ownership of the port with this number.
     pub(super) fn claim(eal: &Eal, id: u16, name: &str) -> Result<Open, PortError> {
         if OWNED[usize::from(id)].swap(true, Ordering::AcqRel) {
             return Err(PortError::Taken(name.to_string()));
@@ -39,7 +39,7 @@ impl Open {
         &self.name
     }
 
-    /// The NUMA socket that the port is attached to; none for virtual ones.
+    /// Returns the NUMA socket of the port, or `None` for virtual ports.
     pub(super) fn socket(&self) -> Option<i32> {
         // SAFETY: reads an integer of an open port.
         let socket = unsafe { sys::rte_eth_dev_socket_id(self.id) };
@@ -57,8 +57,8 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        // SAFETY: the last holder is gone, so nobody polls or asks any more; a stopped port
-        // may be closed.
+        // SAFETY: the last reference is gone, so the port is no longer in use; a stopped port may
+        // be closed.
         unsafe {
             if *self.started.get_mut() {
                 sys::rte_eth_dev_stop(self.id);

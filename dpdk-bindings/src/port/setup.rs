@@ -1,4 +1,4 @@
-//! Setting a port up: what was asked for against what its driver can do.
+//! Port configuration within the limits of the driver.
 #![expect(unsafe_code, reason = "calls DPDK")]
 
 use super::error::PortError;
@@ -7,38 +7,37 @@ use crate::dpdk_sys as sys;
 use crate::mempool::Mempool;
 use std::ffi::CStr;
 
-/// Ethernet header and frame check sequence, which DPDK counts.
+/// The length of Ethernet header and frame check sequence, which DPDK includes, in bytes.
 const ETHERNET: usize = 14 + 4;
 /// The same with a VLAN tag.
 const FRAME_OVERHEAD: usize = ETHERNET + 4;
 
-/// How the port was set up last.
+/// The result of the last configuration.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Setup {
     pub(super) rx_queues: u16,
     pub(super) tx_queues: u16,
     pub(super) chains: bool,
-    /// The MTU, where the driver itself does not know the one in force.
+    /// The MTU, if the driver cannot report the one in effect.
     pub(super) interface_mtu: Option<u16>,
 }
 
-/// How to set up a port.
+/// The configuration of a port.
 #[derive(Clone, Debug)]
 pub struct PortOptions<'a> {
-    /// Receive queues, 1 or more.
+    /// Number of receive queues, 1 or more.
     pub rx_queues: u16,
-    /// Transmit queues, 1 or more.
+    /// Number of transmit queues, 1 or more.
     pub tx_queues: u16,
     /// Descriptors of a receive queue; the driver may round.
     pub rx_ring: u16,
     /// Descriptors of a transmit queue; the driver may round.
     pub tx_ring: u16,
-    /// Bytes of an IP packet that the port takes in one frame (Ethernet header not counted), or
-    /// none to leave it to the driver.
+    /// MTU in bytes (maximum size of an IP packet), or `None` to leave it to the driver.
     pub mtu: Option<u16>,
-    /// Spread flows over the receive queues by their hash, where the NIC can.
+    /// Whether to distribute flows over the receive queues by RSS, if the NIC supports it.
     pub rss: bool,
-    /// Where received packets are put.
+    /// The pool for received packets.
     pub pool: &'a Mempool,
 }
 
@@ -69,7 +68,7 @@ pub(super) fn configure(port: &Open, options: &PortOptions<'_>) -> Result<Setup,
     conf.txmode.offloads |= sys::WEIR_TX_OFFLOAD_MULTI_SEGS & limits.tx_offload_capa;
     conf.rxmode.mtu = options.mtu.filter(|&mtu| fits(mtu, &limits)).unwrap_or(0).into();
 
-    // SAFETY: a stopped port that we own; DPDK copies the configuration.
+    // SAFETY: an owned, stopped port; DPDK copies the configuration.
     let status = unsafe {
         sys::rte_eth_dev_configure(port.id(), options.rx_queues, options.tx_queues, &raw const conf)
     };
@@ -85,13 +84,13 @@ pub(super) fn configure(port: &Open, options: &PortOptions<'_>) -> Result<Setup,
 
 fn limits(port: &Open) -> Result<sys::rte_eth_dev_info, PortError> {
     let mut limits = sys::rte_eth_dev_info::default();
-    // SAFETY: a place for the answer.
+    // SAFETY: a valid pointer for the result.
     let status = unsafe { sys::rte_eth_dev_info_get(port.id(), &raw mut limits) };
     port.check("read the driver's limits", status)?;
     Ok(limits)
 }
 
-/// Whether frames of the MTU have to be scattered over several buffers.
+/// Returns true if frames of the MTU must be scattered over several buffers.
 fn scatters(
     port: &Open,
     options: &PortOptions<'_>,
@@ -118,7 +117,7 @@ fn queues(
     limits: &sys::rte_eth_dev_info,
 ) -> Result<(), PortError> {
     let (mut rx_ring, mut tx_ring) = (options.rx_ring, options.tx_ring);
-    // SAFETY: two places that are read and written.
+    // SAFETY: two valid pointers that are read and written.
     let status = unsafe {
         sys::rte_eth_dev_adjust_nb_rx_tx_desc(port.id(), &raw mut rx_ring, &raw mut tx_ring)
     };
@@ -146,11 +145,11 @@ fn queues(
     Ok(())
 }
 
-/// Sets the MTU and gives the one in force where the driver itself cannot tell it.
+/// Sets the MTU. Returns the one in effect if the driver cannot report it.
 ///
-/// A driver without a call for it has nothing that an MTU would limit. One that drives a kernel's
-/// interface and claims to know only short frames (af_packet: 1,518 bytes) moves whatever the
-/// interface does, so there the interface's own MTU is what counts.
+/// A driver that does not support the call has nothing that an MTU would limit. A driver of a
+/// kernel interface that reports a small maximum frame length (af_packet: 1,518 bytes) transfers
+/// whatever the interface does, so there the interface's own MTU is checked.
 fn set_mtu(
     port: &Open,
     mtu: Option<u16>,
@@ -162,7 +161,7 @@ fn set_mtu(
     };
     if !fits(mtu, limits) && limits.if_index != 0 {
         let mut interface = [0; 16];
-        // SAFETY: room for a name of the length that the kernel allows.
+        // SAFETY: space for a name of the kernel's maximum length.
         let found = unsafe { sys::weir_interface_mtu(limits.if_index, interface.as_mut_ptr()) };
         port.check("read the MTU of its kernel interface", found)?;
         if found >= mtu.into() {
@@ -177,14 +176,14 @@ fn set_mtu(
             mtu,
         });
     }
-    // SAFETY: a port that we own.
+    // SAFETY: an owned port.
     match unsafe { sys::rte_eth_dev_set_mtu(port.id(), mtu) } {
         status if status == -NOT_SUPPORTED => Ok(None),
         status => port.check("set the MTU", status).map(|()| None),
     }
 }
 
-/// Whether the driver says that it takes frames of this MTU.
+/// Returns true if the driver reports that it accepts frames of this MTU.
 fn fits(mtu: u16, limits: &sys::rte_eth_dev_info) -> bool {
     usize::from(mtu) + ETHERNET <= limits.max_rx_pktlen as usize
 }

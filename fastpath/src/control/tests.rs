@@ -1,4 +1,4 @@
-//! The counters of an lcore that no packet carries out: bursts, switches, events that were lost.
+//! Tests of an lcore's counters that no packet shows: bursts, switches, lost events.
 
 use crate::lcore::Place;
 use crate::memory::Plane;
@@ -16,7 +16,8 @@ fn count(region: &Region, counter: Counter) -> u64 {
     region.counters().lcore(0).map_or(0, |page| page.lcore_count(counter))
 }
 
-/// Turns as the poll loop does until the counter says so; it is written once a second.
+/// Runs iterations of the poll loop until the counter, which is written once per second, is
+/// `wanted`.
 fn turn_until(plane: &mut Plane<'_>, region: &Region, counter: Counter, wanted: u64) {
     let begun = Instant::now();
     while count(region, counter) != wanted && begun.elapsed() < Duration::from_secs(5) {

@@ -1,21 +1,21 @@
-//! The arms' devices: whether what they stand on is there, and how DPDK is told of them.
+//! The arms' devices: checks that they exist, and passes them to DPDK.
 
 use config::Config;
 use config::checked::Device;
 use std::path::Path;
 
-/// Drivers that take over an interface of the kernel, named by `iface=`.
+/// DPDK drivers that use an interface of the kernel, given by `iface=`.
 const OVER_INTERFACES: [&str; 3] = ["net_af_packet", "net_af_xdp", "net_pcap"];
 
-/// Whether the arms' devices are there, as far as can be seen before DPDK starts: it would only say
-/// that a port is missing.
+/// Checks that the arms' devices exist, as far as possible before DPDK starts, whose own error only
+/// names a missing port.
 pub(super) fn check(config: &Config) -> Result<(), String> {
     let interfaces = interfaces(&std::fs::read_to_string("/proc/self/net/dev").unwrap_or_default());
     for (name, arm) in config.arms() {
         let said = match &arm.device {
             Device::Pci(address) => missing_card(address, Path::new("/sys/bus/pci/devices")),
             Device::Vdev(device) => missing_interface(device, &interfaces),
-            // The configuration takes it for plane xdp only.
+            // The configuration accepts it for plane xdp only.
             Device::Interface(_) => None,
         };
         if let Some(said) = said {
@@ -25,7 +25,8 @@ pub(super) fn check(config: &Config) -> Result<(), String> {
     Ok(())
 }
 
-/// The names in `/proc/self/net/dev`, which are those of this process's namespace.
+/// Returns the interface names in `/proc/self/net/dev`, which are those of this process's
+/// namespace.
 fn interfaces(text: &str) -> Vec<String> {
     let names = text.lines().skip(2).filter_map(|line| line.split_once(':'));
     names.map(|(name, _)| name.trim().to_owned()).collect()
@@ -58,7 +59,7 @@ fn missing_card(address: &str, all: &Path) -> Option<String> {
     })
 }
 
-/// The configured devices with their keys, for an error.
+/// Returns the configured devices with their keys, for an error message.
 pub(super) fn told(config: &Config) -> String {
     let arms = config.arms();
     let each =
@@ -66,10 +67,10 @@ pub(super) fn told(config: &Config) -> String {
     each.collect::<Vec<_>>().join(" and ")
 }
 
-/// The command line of DPDK's EAL, which takes its memory on NUMA node `home`, if there is one.
+/// Returns the command line of DPDK's EAL, which allocates memory on NUMA node `home` if given.
 pub(super) fn eal_arguments(config: &Config, home: Option<u32>) -> Vec<String> {
     let fastpath = &config.fastpath;
-    // A polling lcore has its CPU's number, and so has the main one, unless it shares a poller's.
+    // An lcore has its CPU's number. So has the main one, unless a polling lcore uses that CPU.
     let polls = |number: &u16| fastpath.lcores.contains(number);
     let mut numbers = std::iter::once(fastpath.main_core).chain(0..);
     let main = numbers.find(|number| !polls(number)).unwrap_or(fastpath.main_core);
@@ -87,7 +88,7 @@ pub(super) fn eal_arguments(config: &Config, home: Option<u32>) -> Vec<String> {
     ];
     let mib = fastpath.memory_mib.to_string();
     match home.filter(|_| fastpath.hugepages) {
-        // Megabytes by node, from node 0 on.
+        // Megabytes per node, from node 0 on.
         Some(home) => arguments.push(format!("--socket-mem={}{mib}", "0,".repeat(home as usize))),
         None => arguments.extend(["-m".to_owned(), mib]),
     }

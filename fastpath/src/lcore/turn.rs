@@ -1,4 +1,4 @@
-//! A turn of an lcore's endless loop.
+//! One iteration of an lcore's poll loop.
 //!
 //! ```text
 //!   control -> receive -> pipeline -> dispatch -> sweep a little -> again
@@ -13,17 +13,17 @@ use crate::port::Buffer;
 use tables::counters::Counter;
 use tables::scope::KEPT_S;
 
-/// In which time all path records are looked at for expiry, whatever the traffic: so much later
-/// than its idle time a flow may end.
+/// The period of a complete sweep of path records in microseconds, independent of traffic: a flow
+/// may end up to this much later than its idle timeout.
 const SWEEP_US: u64 = 2_000_000;
-/// The most that are looked at at once; what is owed beyond that, of a stalled lcore, is let go.
+/// The maximum number of records per sweep. What a stalled lcore owes beyond that is skipped.
 const SWEEP_AT_MOST: u64 = 1024;
 
-/// In how many seconds all scopes are looked at for those that nobody uses.
+/// The period in seconds of a complete check for unused scopes.
 const SCOPES_S: u32 = 32;
 
 impl Lcore<'_> {
-    /// Takes a burst through the journey: counts it in, decides, counts it out, sends.
+    /// Processes a burst: counts its arrival, runs the pipeline, counts and sends the packets.
     #[inline(always)]
     pub fn forward<B: Buffer>(&self, burst: &mut Burst<B>, exits: &mut impl Exits<B>) {
         self.page.count(Counter::Bursts, u64::from(burst.len > 0));
@@ -32,7 +32,7 @@ impl Lcore<'_> {
         dispatch(burst, self, exits);
     }
 
-    /// What happens once a turn, traffic or not: commands, clock, expiry.
+    /// Runs the periodic work of each iteration: commands, clock, expiry.
     #[inline(always)]
     pub fn turn(&mut self) {
         self.control.turn();
@@ -40,15 +40,16 @@ impl Lcore<'_> {
         self.tend(turn);
     }
 
-    /// As [`Lcore::turn`] after so many microseconds, for simulations: where this is called, `turn`
-    /// must not be, because it looks at real time. A step should be no longer than a turn's work.
+    /// Like [`Lcore::turn`], but advances the clock by `us` microseconds, for simulations. `turn`
+    /// reads the real time and must not be mixed with it. A step should not exceed the duration of
+    /// an iteration.
     pub fn advance_us(&mut self, us: u64) {
         self.control.turn();
         let turn = self.clock.advance_us(us);
         self.tend(turn);
     }
 
-    /// Does what is due after a turn of the clock.
+    /// Performs the work that is due after the clock advanced.
     #[inline(always)]
     fn tend(&mut self, turn: Turn) {
         match turn {
@@ -67,8 +68,8 @@ impl Lcore<'_> {
         }
     }
 
-    /// What is kept of scopes is asked for again, and the first lcore releases those that nobody
-    /// uses; not before the sweep has met all flows.
+    /// Invalidates cached scopes regularly, and releases unused scopes on the first lcore, once the
+    /// sweep has visited all flows.
     fn tend_scopes(&mut self) {
         if self.clock.now_s().is_multiple_of(KEPT_S / 2) {
             self.forget_scopes();
@@ -78,7 +79,7 @@ impl Lcore<'_> {
         }
     }
 
-    /// Releases those of the next `n` scopes that were idle for longer than any flow may be.
+    /// Releases those of the next `n` scopes that have been idle longer than any flow may be.
     pub fn release_scopes(&mut self, n: u32) {
         let idle_for_s = self.control.snapshot().settings.timeouts.longest_s();
         self.scopes.release_idle(&mut self.scope_cursor, n, self.clock.now_s(), idle_for_s);
@@ -89,7 +90,7 @@ impl Lcore<'_> {
         self.familiar.borrow_mut().forget();
     }
 
-    /// Looks at as many path records as the time since the last look asks for.
+    /// Sweeps as many path records as the time since the last sweep requires.
     fn sweep_owed(&mut self) {
         let share = u64::from(self.flows.capacity().div_ceil(self.place.count.max(1)));
         let (records, us) = owed(share, self.clock.elapsed_us() - self.swept_us);
@@ -99,7 +100,8 @@ impl Lcore<'_> {
         }
     }
 
-    /// Looks at `n` path records of this lcore's share, and ends the flows that idled too long.
+    /// Sweeps `n` path records of this lcore's share, and ends flows that exceeded their idle
+    /// timeout.
     pub fn sweep(&mut self, n: u32) {
         let timeouts = &self.control.snapshot().settings.timeouts;
         let (page, place) = (self.page, self.place);
@@ -117,7 +119,7 @@ impl Lcore<'_> {
         );
     }
 
-    /// Sets the clock forward, for tests that wait for timeouts.
+    /// Advances the clock by `seconds`, for tests of timeouts.
     pub fn advance_s(&mut self, seconds: u32) {
         self.clock.advance_s(seconds);
         self.punt_limit.refill();
@@ -126,15 +128,15 @@ impl Lcore<'_> {
         }
     }
 
-    /// Reads the commands that are there now, for tests that have no loop.
+    /// Processes pending commands, for tests without a loop.
     pub fn poll_control(&mut self) {
         self.control.turn();
         self.control.second();
     }
 }
 
-/// How many records of a share are to be looked at after so many microseconds, and how many of
-/// these are paid by that.
+/// Returns how many records of a share are due after `since_us` microseconds, and how many of these
+/// microseconds they account for.
 fn owed(share: u64, since_us: u64) -> (u32, u64) {
     let records = share.saturating_mul(since_us) / SWEEP_US;
     match records {
@@ -148,7 +150,7 @@ fn owed(share: u64, since_us: u64) -> (u32, u64) {
 mod tests {
     use super::*;
 
-    /// However often the clock is looked at, each record is looked at once in the time.
+    /// Each record is visited once per period, however often the clock is read.
     #[test]
     fn a_sweep_takes_its_time_whatever_the_traffic() {
         for share in [1, 64, 65_536, 1_048_576] {
@@ -159,7 +161,8 @@ mod tests {
                     (swept_us, looked) = (swept_us + us, looked + u64::from(records));
                     assert!(swept_us <= now_us && u64::from(records) <= SWEEP_AT_MOST);
                 }
-                // A microsecond is the least that is paid, and of a million half of one is owed.
+                // Time is accounted in whole microseconds, of which a share of a million records
+                // owes half of one.
                 let passes = looked as f64 / share as f64;
                 assert!((5.0..=10.0).contains(&passes), "{share} by {step_us} us: {passes} passes");
                 let exact = share <= 65_536 || step_us >= 100;

@@ -1,4 +1,4 @@
-//! What NAT makes of the ends of a packet, and of the one that it quotes.
+//! Address and port rewriting for NAT, including the packet that an ICMP error quotes.
 
 use crate::burst::Work;
 use crate::delivery::Refused;
@@ -9,15 +9,16 @@ use packet::window::Window;
 use tables::flow::Ends;
 use tables::record::NONE;
 
-/// Rewrites what the client's side sends to what the flow's backend expects.
+/// Rewrites a packet from the client's side to the addresses that the backend expects.
 pub fn forwards(window: &mut Window<'_>, work: &Work) -> Result<(), Refused> {
     let (to, quote) = work.path.outward(&work.inner, work.quoted.as_ref());
     rewrite(window, work, &to, &quote)
 }
 
-/// Rewrites what a backend answers to what the client expects. The frame is still where it was.
+/// Rewrites a backend's answer to the addresses that the client expects, before the frame is moved.
 pub fn from_backend(window: &mut Window<'_>, work: &Work, ends: &Ends) -> Result<(), Refused> {
-    // From the backend itself it must seem to come from the service; a router stays itself.
+    // Packets of the backend itself get the service's address; a router's ICMP error keeps its
+    // source.
     let from_backend = work.inner.src == work.path.backend_addr;
     let router = if from_backend { None } else { Some(work.inner.src) };
     let (to, quote) = ends.homeward(work.quoted.is_some(), router);
@@ -38,7 +39,7 @@ fn rewrite(
     Ok(())
 }
 
-/// Bounds the MSS that a SYN offers, where the service asks for it.
+/// Limits the MSS option of a SYN if the service sets a maximum.
 #[inline(always)]
 pub fn clamp(window: &mut Window<'_>, work: &Work, lcore: &Lcore<'_>) {
     if let L4::Tcp { flags } = work.inner.kind

@@ -1,4 +1,4 @@
-//! The NIC's buffers, as the journey sees them.
+//! `Buffer` for DPDK's packet buffers.
 
 use super::Buffer;
 use dpdk_bindings::Mbuf;

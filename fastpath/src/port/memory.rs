@@ -1,9 +1,9 @@
-//! Frames in plain memory: what cases, fuzzing and in-memory benchmarks run the journey on.
+//! Frames in plain memory, for tests, fuzzing and in-memory benchmarks.
 
 use super::Buffer;
 use packet::window::Window;
 
-/// Headroom as DPDK's own buffers have it (`RTE_PKTMBUF_HEADROOM`).
+/// Bytes of headroom, as in DPDK's buffers (`RTE_PKTMBUF_HEADROOM`).
 pub const HEADROOM: usize = 128;
 
 /// A frame with headroom, in one or two segments.
@@ -11,17 +11,17 @@ pub const HEADROOM: usize = 128;
 pub struct Frame {
     bytes: Vec<u8>,
     start: usize,
-    /// What follows the first segment.
+    /// The second segment.
     rest: Vec<u8>,
 }
 
 impl Frame {
-    /// A frame in one segment.
+    /// Creates a frame of one segment.
     pub fn new(frame: &[u8]) -> Frame {
         Frame::split(frame, frame.len(), HEADROOM)
     }
 
-    /// A frame whose first segment holds `first` bytes, with `headroom` bytes in front.
+    /// Creates a frame whose first segment holds `first` bytes, with `headroom` bytes in front.
     pub fn split(frame: &[u8], first: usize, headroom: usize) -> Frame {
         let (head, rest) = frame.split_at(first.min(frame.len()));
         let mut bytes = vec![0; headroom];
@@ -29,7 +29,7 @@ impl Frame {
         Frame { bytes, start: headroom, rest: rest.to_vec() }
     }
 
-    /// Holds `frame` instead of what it held, in one segment and in the memory that it has.
+    /// Replaces the contents by `frame` in one segment, reusing the memory.
     pub fn renew(&mut self, frame: &[u8]) {
         self.bytes.clear();
         self.bytes.resize(HEADROOM, 0);
@@ -38,12 +38,12 @@ impl Frame {
         self.rest.clear();
     }
 
-    /// The first segment.
+    /// Returns the first segment.
     pub fn first(&self) -> &[u8] {
         &self.bytes[self.start..]
     }
 
-    /// The whole frame.
+    /// Returns the whole frame.
     pub fn to_vec(&self) -> Vec<u8> {
         [&self.bytes[self.start..], &self.rest].concat()
     }
@@ -73,7 +73,7 @@ impl Buffer for Frame {
 
     fn grow(&mut self, n: usize) -> bool {
         if n > self.start {
-            // As the NIC's buffers do it: a header segment of its own in front.
+            // Like DPDK's buffers: a separate header segment in front.
             let payload = self.bytes.split_off(self.start);
             self.rest.splice(0..0, payload);
             self.bytes = vec![0; HEADROOM + n];

@@ -1,44 +1,44 @@
-//! Where bursts come from and go to: the one seam between the journey and the buffers it runs on.
+//! The interface between the pipeline and packet buffers.
 //!
-//! The pipeline is written against [`Buffer`]; [`dpdk`] is the NIC's, [`memory`] the tests' and the
-//! benchmarks'. There is no dynamic dispatch: each is compiled into a pipeline of its own.
+//! The pipeline is generic over [`Buffer`], which [`dpdk`] implements for NICs and [`memory`] for
+//! tests and benchmarks. There is no dynamic dispatch: each gets a compiled pipeline of its own.
 
 use packet::window::Window;
 
 pub mod dpdk;
 pub mod memory;
 
-/// One packet's buffer. The frame may continue in further segments; headers lie in the first.
+/// The buffer of one packet. The frame may have several segments; its headers are in the first one.
 pub trait Buffer {
-    /// The first segment's bytes, from the Ethernet header on.
+    /// Returns the bytes of the first segment, beginning with the Ethernet header.
     fn window(&mut self) -> Window<'_>;
 
-    /// Bytes of the whole frame, all segments.
+    /// Returns the length of the whole frame in bytes.
     fn len(&self) -> usize;
 
-    /// True for a frame of no bytes.
+    /// Returns true if the frame has no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// True when the frame continues after the first segment.
+    /// Returns true if the frame continues after the first segment.
     fn is_chained(&self) -> bool;
 
-    /// Takes `n` bytes off the front. False, and nothing changes, when the first segment is
+    /// Removes `n` bytes from the front. Returns false without a change if the first segment is
     /// shorter.
     #[must_use]
     fn strip(&mut self, n: usize) -> bool;
 
-    /// Puts `n` bytes of room in front: headroom, or a header segment where that is too short.
-    /// False, and nothing changes, when neither is to be had.
+    /// Adds `n` bytes at the front, from the headroom or, if that is too short, in a new header
+    /// segment. Returns false without a change if neither is available.
     #[must_use]
     fn grow(&mut self, n: usize) -> bool;
 
-    /// Cuts the frame down to `len` bytes, all in the first segment. False when that is longer than
-    /// the first segment.
+    /// Truncates the frame to `len` bytes, all in the first segment. Returns false if the first
+    /// segment is shorter.
     #[must_use]
     fn truncate(&mut self, len: usize) -> bool;
 
-    /// Copies up to `out.len()` bytes of the frame, across segments, and says how many.
+    /// Copies up to `out.len()` bytes of the frame, across segments, and returns their number.
     fn copy_to(&self, out: &mut [u8]) -> usize;
 }

@@ -1,11 +1,11 @@
-//! Settings in the kernel, in a network namespace of the test's own: each is what `ip` makes of its
-//! command.
+//! Tests of settings in the kernel, in a separate network namespace: each must equal the result of
+//! its `ip` command.
 
 use std::process::Command;
 
 use super::*;
 
-/// Set for the part of a test that runs in a namespace of its own.
+/// The environment variable that is set for the part of a test that runs in the namespace.
 const INSIDE: &str = "WEIR_TEST_INSIDE";
 
 fn settings() -> Vec<Setting> {
@@ -32,7 +32,7 @@ fn ip(words: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The addresses, routes and rules of the namespace.
+/// Returns the addresses, routes and rules of the namespace.
 fn state() -> String {
     let shown =
         ["address", "-4 route show table all", "-6 route show table all", "-4 rule", "-6 rule"];
@@ -52,7 +52,7 @@ fn inside_the_namespace() {
         assert_eq!(state(), before, "{setting:?}");
         ip(&setting.command(Verb::Add));
         assert_eq!(state(), made, "{setting:?}");
-        // Rules have no `replace`.
+        // `ip rule` has no `replace`.
         if !matches!(setting, Setting::MarkRule(..)) {
             netlink.apply(Verb::Replace, &setting).unwrap();
             assert_eq!(state(), made, "{setting:?}");

@@ -1,10 +1,10 @@
-//! Whole sums against scapy's, incremental ones against whole ones.
+//! Tests of full checksums against scapy's, and of incremental ones against full ones.
 
 use super::*;
 use crate::tests::{packet, samples};
 use proptest::prelude::*;
 
-/// RFC 1071 by the letter: 16-bit words, big-endian, carries added at the end.
+/// Computes a checksum as RFC 1071 describes it: big-endian 16-bit words, carries added at the end.
 fn by_the_letter(bytes: &[u8]) -> u16 {
     let mut sum = 0u64;
     for pair in bytes.chunks(2) {
@@ -57,11 +57,11 @@ fn a_wrong_header_checksum_is_seen() {
 #[test]
 fn a_udp_checksum_is_never_zero() {
     assert_eq!((udp(0), udp(1), udp(0xffff)), (0xffff, 1, 0xffff));
-    // A datagram whose ports make the sum what makes the checksum 0.
+    // A datagram whose ports make the checksum 0.
     let (mut bytes, ip) = packet(samples::UDP4);
     let mut w = Window::new(&mut bytes);
     let sum = l4_full(&w, &ip).unwrap();
-    // Adding the checksum to a word that it covers makes the new sum all ones.
+    // Adding the checksum to a covered word makes the new sum all ones.
     let port: u16 = w.load(20).unwrap();
     w.store(20, fold(u64::from(port) + u64::from(sum))).unwrap();
     assert_eq!(l4_full(&w, &ip), Ok(0xffff));
@@ -85,7 +85,8 @@ fn a_datagram_shorter_than_its_packet_is_summed_byte_by_byte() {
 }
 
 proptest! {
-    // No file for failures: a case repeats by its printed input, and Miri allows no files.
+    // No file of failed cases: a case can be repeated from its printed input, and Miri has no
+    // files.
     #![proptest_config(ProptestConfig {
         cases: if cfg!(miri) { 3 } else { 256 },
         failure_persistence: None,
@@ -106,7 +107,7 @@ proptest! {
         value in any::<u32>(),
         short in any::<u16>(),
     ) {
-        // The checksum's field is the first word; a first byte that is not 0 stands for the header.
+        // The first word is the checksum field; a nonzero first byte stands for the header.
         bytes[2] |= 1;
         (bytes[0], bytes[1]) = (0, 0);
         let sum = by_the_letter(&bytes);

@@ -1,4 +1,4 @@
-//! Headers with and without a tag.
+//! Tests of Ethernet headers with and without a VLAN tag.
 
 use super::*;
 

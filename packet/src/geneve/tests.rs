@@ -1,4 +1,4 @@
-//! GENEVE headers and option areas of every kind.
+//! Tests of GENEVE headers and of all kinds of option areas.
 
 use super::*;
 use crate::tests::{bytes, samples};

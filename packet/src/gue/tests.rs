@@ -1,4 +1,4 @@
-//! Both variants of GUE.
+//! Tests of both GUE variants.
 
 use super::*;
 use crate::window::Short;
@@ -19,7 +19,7 @@ fn variant_zero_has_a_header_of_its_own() {
     assert_eq!(parse(&[0, 4, 0, 0]), Ok(Gue { v6: false, payload: 4 }));
     assert_eq!(parse(&[2, 41, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]), Ok(Gue { v6: true, payload: 12 }));
     assert_eq!(parse(&[2, 41, 0, 0, 1, 2, 3, 4, 5, 6, 7]), Err(Malformed::Short));
-    // Five bits of length: 31 words.
+    // The five length bits hold at most 31 words.
     let mut long = [0; 128];
     (long[0], long[1]) = (0x1f, 4);
     assert_eq!(parse(&long), Ok(Gue { v6: false, payload: 128 }));

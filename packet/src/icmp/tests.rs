@@ -1,4 +1,4 @@
-//! Answers of our own against those that scapy builds.
+//! Tests of Weir's ICMP messages against those that scapy builds.
 
 use super::*;
 use crate::rewrite::{Rewrite, nat};
@@ -88,7 +88,7 @@ fn nobody_is_told_of_trouble_with_what_may_not_be_answered() {
     for sample in [samples::ECHO4, samples::ECHO6, samples::FRAGMENT6_FIRST] {
         assert!(may_answer(&packet(sample).1));
     }
-    // A redirect, and an error of a type that nobody knows.
+    // A redirect, and an error of an unknown type.
     let (mut bytes, _) = packet(samples::ECHO6);
     for kind in [137, 100, 135] {
         bytes[40] = kind;
@@ -96,7 +96,8 @@ fn nobody_is_told_of_trouble_with_what_may_not_be_answered() {
     }
 }
 
-/// An ICMP echo over IPv4 with this type, identifier, sequence number and data, right in itself.
+/// Returns an ICMP echo over IPv4 with this type, identifier, sequence number and data, and with a
+/// correct checksum.
 fn echo4_of(kind: u8, id: u16, sequence: u16, data: &[u8]) -> vec::Vec<u8> {
     let mut packet = vec![0; 28];
     packet[0] = 0x45;
@@ -112,13 +113,14 @@ fn echo4_of(kind: u8, id: u16, sequence: u16, data: &[u8]) -> vec::Vec<u8> {
     packet
 }
 
-/// What a receiver asks of an ICMPv4 message: all of it sums to nothing (RFC 1071 section 1).
+/// Returns true if a receiver accepts an ICMPv4 message: its words sum to zero (RFC 1071 §1).
 fn is_taken(packet: &mut [u8]) -> bool {
     let len = packet.len() - 20;
     fold(Window::new(packet).sum(20, len).unwrap()) == 0xffff
 }
 
-/// Identifiers, sequence numbers and data where a sum is or becomes 0 or 0xffff, and random ones.
+/// Generates identifiers, sequence numbers and data for which a sum is or becomes 0 or 0xffff, and
+/// random ones.
 fn echoes() -> impl Iterator<Item = (u16, u16, vec::Vec<u8>)> {
     let ends = [0, 1, 0x0800, 0xf7ff, 0xfffe, 0xffff];
     let words = ends.into_iter().flat_map(move |id| ends.map(|sequence| (id, sequence)));
@@ -155,7 +157,7 @@ fn receivers_take_an_echo_whatever_its_bytes() {
                 let mut changed = packet.clone();
                 nat(&mut Window::new(&mut changed), &ip, &to).unwrap();
                 assert!(is_taken(&mut changed), "NAT to {port:#x} of {case}");
-                // To IPv6 and back to IPv4.
+                // Translated to IPv6 and back to IPv4.
                 let six = Rewrite { src: v6(1), dst: v6(2), ..to };
                 let mut six = translated(&mut packet.clone(), &ip, &six).unwrap();
                 let now = Ip::parse(&Window::new(&mut six), 0, 0x86dd).unwrap();

@@ -1,7 +1,7 @@
 //! Parses an IP packet of either family.
 //!
-//! Parsing checks everything that later stages rely on: a packet that came through has its headers
-//! in the window, its end in the frame, and its upper header before its end.
+//! Parsing checks everything that later stages rely on: the headers of an accepted packet lie in
+//! the window, its end lies in the frame, and its upper-layer header lies before its end.
 
 use super::{Fragment, ICMP, ICMPV6, Ip, L4, TCP, UDP};
 use crate::ethernet;
@@ -9,12 +9,13 @@ use crate::parsed::Malformed;
 use crate::window::Window;
 use crate::{ipv4, ipv6};
 
-/// What an upper header must have at least: whole ones, and those in a quote (RFC 792).
+/// The minimum upper-layer header lengths in bytes: TCP in a whole packet, and UDP, ICMP or any
+/// header in a quote (RFC 792 guarantees 8 bytes).
 const WHOLE_TCP: u16 = 20;
 const EIGHT: u16 = 8;
 
 impl Ip {
-    /// The packet at `at`, of the family that `ethertype` says.
+    /// Parses the packet at `at`, of the family given by `ethertype`.
     #[inline(always)]
     pub fn parse(w: &Window<'_>, at: u16, ethertype: u16) -> Result<Ip, Malformed> {
         let mut ip = Ip::default();
@@ -22,16 +23,17 @@ impl Ip {
         Ok(ip)
     }
 
-    /// As [`Ip::parse`], written where it shall stand; after an error it says nothing of use.
+    /// Like [`Ip::parse`], but writes the result to `self`; after an error its contents are
+    /// unspecified.
     #[inline(always)]
     pub fn read(&mut self, w: &Window<'_>, at: u16, ethertype: u16) -> Result<(), Malformed> {
         let len = header(w, at, ethertype, self)?;
         self.read_on(w, u32::from(at) + len)
     }
 
-    /// As [`Ip::read`], of a whole packet whose upper header follows the 20 or 40 bytes of the IP
-    /// header at once, so that the places of both are constants where `at` is one. False for any
-    /// other packet, whatever it is.
+    /// Like [`Ip::read`], but accepts only a whole packet whose upper-layer header directly follows
+    /// an IP header of 20 (IPv4) or 40 (IPv6) bytes, so that all offsets are constants where `at`
+    /// is one. Returns false for any other or malformed packet.
     #[inline(always)]
     pub fn read_usual(&mut self, w: &Window<'_>, at: u16, ethertype: u16) -> bool {
         let fixed = match ethertype {
@@ -44,10 +46,11 @@ impl Ip {
         }
     }
 
-    /// Reads on behind the IP header, of a packet that ends at `end` by its own account.
+    /// Reads the rest of the packet; its IP length puts its end at `end`.
     #[inline(always)]
     fn read_on(&mut self, w: &Window<'_>, end: u32) -> Result<(), Malformed> {
-        // Less would end inside the header; `l4` was seen in the window, so it fits in 16 bits.
+        // A smaller `end` would lie inside the header. `l4` lies in the window, so `end` fits in 16
+        // bits.
         if end > w.frame_len() as u32 || end < u32::from(self.l4) {
             return Err(Malformed::IpLength);
         }
@@ -55,8 +58,8 @@ impl Ip {
         upper(w, self, WHOLE_TCP)
     }
 
-    /// The packet quoted at `at`, of the error's own family; `limit` is the end of the quote, which
-    /// may be short of the packet's own length.
+    /// Parses the quoted packet at `at`, of the same family as the ICMP error. `limit` is the end
+    /// of the quote, which may be shorter than the packet's own length.
     #[inline(always)]
     pub(crate) fn parse_quote(
         w: &Window<'_>,
@@ -76,8 +79,8 @@ impl Ip {
     }
 }
 
-/// Reads the header of either family, all fields but `end` and what the
-/// upper header says; the packet's length by its own account.
+/// Reads the IP header of either family: all fields of `ip` but `end` and those of the upper-layer
+/// header. Returns the packet's length according to the header.
 #[inline(always)]
 fn header(w: &Window<'_>, at: u16, ethertype: u16, ip: &mut Ip) -> Result<u32, Malformed> {
     match ethertype {
@@ -87,7 +90,8 @@ fn header(w: &Window<'_>, at: u16, ethertype: u16, ip: &mut Ip) -> Result<u32, M
     }
 }
 
-/// Reads the upper header: ports, flags, kind. `tcp` is what must be there of a TCP header.
+/// Reads the upper-layer header: ports, flags and kind. `tcp` is the minimum length of a TCP header
+/// in bytes.
 #[inline(always)]
 fn upper(w: &Window<'_>, ip: &mut Ip, tcp: u16) -> Result<(), Malformed> {
     let at = usize::from(ip.l4);
@@ -157,7 +161,7 @@ fn icmp(w: &Window<'_>, ip: &mut Ip, room: u16) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// Eight bytes as the four raw words that they are.
+/// Splits eight bytes into four 16-bit words, each in wire order.
 #[inline(always)]
 const fn unpack(v: u64) -> [u16; 4] {
     let b = v.to_ne_bytes();

@@ -1,4 +1,4 @@
-//! Both families, upper headers, fragments, quotes.
+//! Tests of both families, upper-layer headers, fragments and quotes.
 
 use super::*;
 use crate::icmp;
@@ -77,7 +77,7 @@ fn a_packet_longer_than_its_frame_is_refused() {
     for sample in [samples::SYN, samples::UDP6] {
         let (bytes, ip) = packet(sample);
         assert_eq!(parse(&bytes[..bytes.len() - 1]), Err(Malformed::IpLength));
-        // The rest of a chained frame is out of sight, yet there.
+        // The rest of a chained frame lies outside of the window, but belongs to the packet.
         let mut first = bytes[..bytes.len() - 1].to_vec();
         let w = Window::of_segment(&mut first, bytes.len());
         assert_eq!(Ip::parse(&w, 0, ip.ethertype()), Ok(ip));

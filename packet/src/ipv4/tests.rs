@@ -1,4 +1,4 @@
-//! Options, lengths and fragments of IPv4.
+//! Tests of IPv4 options, lengths and fragments.
 
 use super::*;
 use crate::ethernet::IPV4;
@@ -46,7 +46,7 @@ fn the_df_bit_is_seen_and_is_no_fragment() {
     packet[6] = 0x40;
     let ip = parse(&mut packet).unwrap();
     assert!(ip.df && ip.fragment == Fragment::Whole);
-    packet[6] = 0x80; // The reserved bit means nothing to us.
+    packet[6] = 0x80; // The reserved bit is ignored.
     assert_eq!(parse(&mut packet).map(|ip| ip.fragment), Ok(Fragment::Whole));
 }
 
@@ -56,7 +56,7 @@ fn fragments_that_no_sender_makes_are_refused() {
     assert_eq!(fragment(1, 8, 17), Ok(Fragment::Later));
     assert_eq!(fragment(8191, 7, 17), Ok(Fragment::Later));
     assert_eq!(fragment(8191, 8, 17), Err(Malformed::Fragment));
-    // RFC 1858: a first fragment too short for the TCP flags.
+    // RFC 1858: a first fragment that is too short for the TCP flags.
     let mut tiny = bytes(samples::SYN);
     (tiny[3], tiny[6]) = (28, 0x20);
     assert_eq!(parse(&mut tiny), Err(Malformed::Transport));

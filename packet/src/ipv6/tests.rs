@@ -1,4 +1,4 @@
-//! Extension headers and lengths of IPv6.
+//! Tests of IPv6 extension headers and lengths.
 
 use super::*;
 use crate::ethernet::IPV6;
@@ -19,7 +19,7 @@ fn extension_headers_are_walked() {
     assert_eq!((ip.proto, ip.l4, ip.sport, ip.dport), (17, 64, 1, 2));
 }
 
-/// `n` destination options of 8 bytes, then UDP.
+/// Returns a packet with `n` destination options of 8 bytes, followed by UDP.
 fn chain(n: usize) -> std::vec::Vec<u8> {
     let mut bytes = bytes(samples::UDP6);
     let rest = bytes.split_off(40);

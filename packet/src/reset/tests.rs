@@ -1,4 +1,4 @@
-//! Resets, read back by the parser.
+//! Tests of TCP resets, which are read back by the parser.
 
 use super::*;
 use crate::checksum::{ipv4_header_ok, l4_full};
@@ -7,8 +7,8 @@ use crate::icmp::OUR_TTL;
 use crate::tests::{packet, samples};
 use std::vec::Vec;
 
-/// Sequence number, acknowledgment and flags of the reset that answers a segment with these flags,
-/// sequence 7,000, acknowledgment 9,000, and `payload` bytes.
+/// Returns sequence number, acknowledgment number and flags of the reset that answers a segment
+/// with these flags, sequence number 7,000, acknowledgment number 9,000, and `payload` bytes.
 fn answer((mut frame, mut ip): (Vec<u8>, Ip), flags: u8, payload: u16) -> (u32, u32, u8) {
     frame.resize(frame.len() + usize::from(payload), 0);
     let l4 = usize::from(ip.l4);
@@ -38,7 +38,7 @@ fn answer((mut frame, mut ip): (Vec<u8>, Ip), flags: u8, payload: u16) -> (u32, 
 #[test]
 fn a_reset_takes_its_numbers_from_the_segment() {
     let four = packet(samples::SYN).1;
-    let options = (four.end - four.l4 - 20) as usize; // A SYN's, which are no payload.
+    let options = (four.end - four.l4 - 20) as usize; // A SYN's options are not payload.
     assert!(options > 0);
     assert_eq!(answer(packet(samples::SYN), ACK, 100), (9_000, 0, RST));
     assert_eq!(answer(packet(samples::SYN), SYN, 0), (0, 7_001, RST | ACK));
@@ -46,7 +46,7 @@ fn a_reset_takes_its_numbers_from_the_segment() {
     assert_eq!(answer(packet(samples::SYN), FIN, 3), (0, 7_004, RST | ACK));
 }
 
-/// A TCP header behind IPv6.
+/// Returns a TCP header after IPv6.
 fn six() -> (Vec<u8>, Ip) {
     let mut frame = packet(samples::UDP6).0[..40].to_vec();
     frame[4..7].copy_from_slice(&[0, 20, TCP]);

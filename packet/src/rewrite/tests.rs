@@ -1,4 +1,4 @@
-//! Rewritten packets against those that scapy builds from nothing.
+//! Tests of rewritten packets against those that scapy builds.
 
 use super::*;
 use crate::checksum::{ipv4_header_ok, l4_full};
@@ -147,7 +147,7 @@ fn the_header_checksum_is_right_at_every_ttl() {
 fn dscp_and_ecn_are_set_in_both_families() {
     becomes(samples::SYN, samples::SYN_TOS, |w, ip| set_tos(w, ip, 0xbb).unwrap());
     let (mut bytes, ip) = packet(samples::UDP6);
-    bytes[1] |= 0x0a; // Some flow label, which stays.
+    bytes[1] |= 0x0a; // A flow label, which must not change.
     set_tos(&mut Window::new(&mut bytes), &ip, 0x4d).unwrap();
     assert_eq!(bytes[..4], [0x64, 0xda, 0, 0]);
 }
@@ -187,7 +187,7 @@ fn broken_tcp_options_end_the_search_for_the_mss() {
         assert!(!clamp_mss(&mut Window::new(&mut bytes), &ip, 1));
     }
     let (mut bytes, ip) = packet(samples::SYN);
-    bytes[32] = 0xf0; // A header beyond the packet.
+    bytes[32] = 0xf0; // A TCP header that exceeds the packet.
     assert!(!clamp_mss(&mut Window::new(&mut bytes), &ip, 1));
 }
 
@@ -226,7 +226,7 @@ fn a_reassembled_datagram_is_still_right_after_nat() {
         nat(&mut Window::new(&mut part), &ip, &to).unwrap();
         whole.extend(&part[if whole.is_empty() { 0 } else { 20 }..]);
     }
-    // The third fragment's bytes, as scapy cut them: 100 bytes of payload in all.
+    // The third fragment's bytes, as scapy split them: 100 bytes of payload in total.
     whole.extend(88..100u8);
     let len = whole.len() as u16;
     whole[2..4].copy_from_slice(&len.to_be_bytes());

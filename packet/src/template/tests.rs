@@ -1,4 +1,4 @@
-//! A template against the long way, byte for byte.
+//! Tests of templates against `write_outer`, byte by byte.
 
 use super::*;
 use crate::addr::Addr;
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use std::vec;
 use std::vec::Vec;
 
-/// Headers that a template is for.
+/// Returns outer headers that a template supports.
 fn usual(options: &[u8; OWN_OPTIONS]) -> Outer<'_> {
     Outer {
         kind: TunnelKind::Geneve,
@@ -29,7 +29,7 @@ fn usual(options: &[u8; OWN_OPTIONS]) -> Outer<'_> {
     }
 }
 
-/// A frame of that inner packet behind bytes that are not zero.
+/// Returns a frame with that inner packet after bytes that are not zero.
 fn frame(inner: &[u8]) -> Vec<u8> {
     [vec![0xee; LEN], inner.to_vec()].concat()
 }
@@ -50,7 +50,7 @@ proptest! {
         (endpoint, attachments, cookies) in any::<(u64, [u64; 2], [u32; 2])>(),
         inner in prop::collection::vec(any::<u8>(), 0..1500),
     ) {
-        // Made of one packet's headers, used for another's.
+        // A template built from one packet's headers is used for another packet.
         let mut options = [0; OWN_OPTIONS];
         own_options(&mut options, endpoint, attachments[0], cookies[0]);
         let first = Outer {

@@ -1,6 +1,6 @@
-//! What an ICMP error of one family says in the other (RFC 7915 §4.2 and §5.2).
+//! Translation of ICMP errors between the families (RFC 7915 §4.2 and §5.2).
 
-/// Type, code, and the four bytes behind the checksum as a number.
+/// An ICMP error's type, code, and the four bytes after the checksum as a number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Said {
     pub(super) kind: u8,
@@ -8,18 +8,18 @@ pub(super) struct Said {
     pub(super) rest: u32,
 }
 
-/// An IPv6 packet has at least 20 bytes more of header.
+/// An IPv6 header is at least 20 bytes longer than an IPv4 header.
 const MORE: u32 = 20;
-/// The least MTU of an IPv6 link and of an IPv4 one, bytes (RFC 8200 §5, RFC 791 §3.2).
+/// The minimum MTU of an IPv6 link and of an IPv4 link, in bytes (RFC 8200 §5, RFC 791 §3.2).
 const LEAST: [u32; 2] = [1280, 68];
-/// Sizes that routers older than RFC 1191 pass, the largest first (its §7).
+/// The MTU plateaus for routers that predate RFC 1191, in descending order (RFC 1191 §7).
 const PLATEAUS: [u16; 10] = [32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006, 508, 296, 68];
 
-/// The same error in the other family's words; `len` is the length of the packet that it is about,
-/// by its own account. None where there are no such words.
+/// Translates an error to the other family; `len` is the length of the quoted packet by its header.
+/// Returns `None` if the other family has no equivalent.
 ///
-/// Extensions (RFC 4884) stay in the quote as bytes that nobody points to: their place would have
-/// to be a multiple of another number.
+/// Extensions (RFC 4884) stay in the quote as plain bytes: their offset would have to be a multiple
+/// of a different number.
 #[inline(always)]
 pub(super) fn translated(v6: bool, said: Said, len: u16) -> Option<Said> {
     if v6 { to_four(said) } else { to_six(said, len) }
@@ -28,7 +28,7 @@ pub(super) fn translated(v6: bool, said: Said, len: u16) -> Option<Said> {
 #[inline(always)]
 fn to_six(said: Said, len: u16) -> Option<Said> {
     let (kind, code, rest) = match (said.kind, said.code) {
-        // No such protocol: the field of the next header, which is byte 6.
+        // Protocol unreachable: the pointer is the offset of the next-header field, byte 6.
         (3, 2) => (4, 1, 6),
         (3, 3) => (1, 4, 0),
         (3, 4) => (2, 0, mtu_of_six(said.rest & 0xffff, len)),
@@ -56,8 +56,8 @@ fn to_four(said: Said) -> Option<Said> {
     Some(Said { kind, code, rest })
 }
 
-/// The MTU to tell an IPv6 sender; a router that tells none passes the next size below the
-/// packet's.
+/// Returns the MTU to report to an IPv6 sender. If the router reports none, it is derived from the
+/// next plateau below the packet's length.
 #[inline(always)]
 fn mtu_of_six(told: u32, len: u16) -> u32 {
     let mut mtu = told;
@@ -73,14 +73,14 @@ fn mtu_of_six(told: u32, len: u16) -> u32 {
     if mtu < LEAST[0] { LEAST[0] } else { mtu }
 }
 
-/// The MTU to tell an IPv4 sender.
+/// Returns the MTU to report to an IPv4 sender.
 #[inline(always)]
 fn mtu_of_four(told: u32) -> u32 {
     let mtu = if told > 0xffff { 0xffff } else { told };
     if mtu < LEAST[1] + MORE { LEAST[1] } else { mtu - MORE }
 }
 
-/// Which byte of an IPv6 header means what this one of an IPv4 header does (§4.2, figure 3).
+/// Returns the IPv6 header byte that corresponds to a byte of the IPv4 header (§4.2, figure 3).
 #[inline(always)]
 fn place_in_six(at: u32) -> Option<u32> {
     Some(match at {
@@ -94,7 +94,7 @@ fn place_in_six(at: u32) -> Option<u32> {
     })
 }
 
-/// The other way (§5.2, figure 6).
+/// Returns the IPv4 header byte that corresponds to a byte of the IPv6 header (§5.2, figure 6).
 #[inline(always)]
 fn place_in_four(at: u32) -> Option<u32> {
     Some(match at {

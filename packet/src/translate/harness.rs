@@ -1,4 +1,4 @@
-//! What holds of any packet's translation, whatever the bytes.
+//! Properties of the translation of any packet, for tests and fuzzing.
 
 use super::{Untranslatable, complete, error, packet, translated_len};
 use crate::addr::Addr;
@@ -18,8 +18,8 @@ fn ends(v6: bool) -> Rewrite {
     Rewrite { src, sport: 4_660, dst, dport: 4_660 }
 }
 
-/// The packet that `bytes` begin with, translated; none where that can't be. What it was, with its
-/// checksum if it had to be completed, is in `bytes` afterwards.
+/// Returns the translation of the packet at the start of `bytes`, or `None` if there is none.
+/// Afterwards `bytes` holds the original packet, with its checksum if that had to be completed.
 pub(crate) fn translated(bytes: &mut Vec<u8>, ip: &Ip, to: &Rewrite) -> Option<Vec<u8>> {
     let quoted = icmp::quoted(&Window::new(bytes), ip).ok();
     let mut changed = bytes.clone();
@@ -59,16 +59,17 @@ fn is_right(bytes: &mut [u8], ip: &Ip) -> bool {
     l4_full(&w, ip).map(|full| full % 0xffff) == sum.map(|sum| sum % 0xffff)
 }
 
-/// Any accepted packet: its translation is a packet between the new ends, right if it was and else
-/// wrong; and there and back again it is what it was, but for what the other family can't say.
+/// Checks for any accepted packet that its translation is a packet with the new addresses, whose
+/// checksum is correct exactly if the original's is, and that translating it back restores it,
+/// except for what the other family cannot represent.
 pub fn harness(bytes: &mut [u8]) {
     for ethertype in [crate::ethernet::IPV4, crate::ethernet::IPV6] {
         let Ok(ip) = Ip::parse(&Window::new(bytes), 0, ethertype) else { continue };
-        // NAT has no ports for the other family's ICMP, so that no such packet is translated.
+        // NAT has no ports for the other family's ICMP, so no such packet is translated.
         if ip.proto == if ip.v6 { ICMP } else { ICMPV6 } {
             continue;
         }
-        // As far as it goes, so that lengths agree.
+        // Truncated to the packet's end, so that lengths agree.
         let mut before = bytes[..usize::from(ip.end)].to_vec();
         let to = ends(!ip.v6);
         let Some(mut there) = translated(&mut before, &ip, &to) else { continue };
@@ -85,7 +86,7 @@ pub fn harness(bytes: &mut [u8]) {
         if summed && l4_full(&Window::new(&mut before), &ip).is_ok() {
             assert_eq!(is_right(&mut before, &ip), is_right(&mut there, &now), "{ip:?}");
         }
-        // Over IPv6 nothing goes without a checksum.
+        // IPv6 requires a checksum.
         let unsummed = ip.kind == L4::Udp && is_unsummed(&mut there, &now);
         if ip.kind == L4::IcmpError || unsummed {
             continue;
@@ -103,7 +104,7 @@ fn is_unsummed(bytes: &mut [u8], ip: &Ip) -> bool {
     Window::new(bytes).load(usize::from(ip.l4) + 6) == Ok(0_u16)
 }
 
-/// What is behind the IP header. Both forms of zero in a checksum mean the same.
+/// Returns the bytes after the IP header. The two forms of zero in a checksum are equivalent.
 fn payload(bytes: &[u8], ip: &Ip) -> Vec<u8> {
     let mut payload = bytes[usize::from(ip.l4)..].to_vec();
     let field = l4_field(ip).map_or(0, |field| usize::from(field - ip.l4));

@@ -1,4 +1,4 @@
-//! IP headers of either family as a translation writes them, and what they are made of.
+//! IP headers of either family as written by a translation.
 
 use super::untranslatable::Untranslatable;
 use crate::addr::Addr;
@@ -9,41 +9,41 @@ use crate::rewrite::Rewrite;
 use crate::tunnel::datagram_id;
 use crate::window::{Short, Window, mask_header};
 
-/// Translated IPv4 packets above so many bytes are not to be cut (RFC 7915 §5.1): their senders
-/// find out what passes.
+/// IPv4 packets translated from IPv6 and longer than this number of bytes must not be fragmented
+/// (RFC 7915 §5.1): their senders discover the path MTU.
 const CUT: u16 = 1260;
-/// The most that may follow a header: with the longest one, 65,535 bytes.
+/// The maximum number of bytes after a header: with the longest header, 65,535 bytes in total.
 const MOST: u16 = u16::MAX - 48;
 
-/// A header without options; of IPv6's extension headers it has at most that of a fragment.
+/// An IP header without options; the only IPv6 extension header is the fragment header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// IPv6.
+    /// Whether the header is IPv6.
     pub v6: bool,
-    /// IPv4: "don't fragment".
+    /// IPv4 "don't fragment" flag.
     pub df: bool,
     /// DSCP and ECN.
     pub tos: u8,
-    /// TTL, hop limit.
+    /// IPv4 time to live, IPv6 hop limit.
     pub ttl: u8,
-    /// The protocol that it carries.
+    /// Upper-layer protocol.
     pub proto: u8,
-    /// Which part of its datagram.
+    /// The part of the datagram that the packet carries.
     pub fragment: Fragment,
-    /// Where that part lies, as IPv6 writes it: offset in units of 8 bytes in the upper 13 bits,
-    /// "more follow" in the lowest.
+    /// Position of that part in the format of IPv6: offset in units of 8 bytes in the upper 13
+    /// bits, "more fragments" in the lowest bit.
     pub part: u16,
-    /// Bytes that follow it.
+    /// Number of bytes after the header.
     pub carries: u16,
-    /// Identification; for IPv4 its lower half.
+    /// Identification; IPv4 uses its lower half.
     pub id: u32,
-    /// Sender.
+    /// Source address.
     pub src: Addr,
-    /// Receiver.
+    /// Destination address.
     pub dst: Addr,
 }
 
-/// Bytes of a header.
+/// Returns the length of a header in bytes.
 #[inline(always)]
 pub(super) const fn len(v6: bool, fragment: Fragment) -> u16 {
     match (v6, fragment) {
@@ -53,7 +53,7 @@ pub(super) const fn len(v6: bool, fragment: Fragment) -> u16 {
     }
 }
 
-/// The protocol of the other family that carries the same: ICMP has one in each.
+/// Returns the protocol number in the other family; only ICMP's differs.
 #[inline(always)]
 pub const fn proto(ip: &Ip) -> u8 {
     match (ip.v6, ip.proto) {
@@ -64,7 +64,7 @@ pub const fn proto(ip: &Ip) -> u8 {
 }
 
 impl Header {
-    /// Nobody's.
+    /// A placeholder where a packet quotes no other.
     pub(super) const NONE: Header = Header {
         v6: false,
         df: false,
@@ -79,14 +79,14 @@ impl Header {
         dst: Addr::UNSPECIFIED,
     };
 
-    /// Bytes of it: 20, 40, or 48 with a fragment header.
+    /// Returns the length in bytes: 20, 40, or 48 with a fragment header.
     #[inline(always)]
     #[expect(clippy::len_without_is_empty, reason = "a header is no collection")]
     pub const fn len(&self) -> u16 {
         len(self.v6, self.fragment)
     }
 
-    /// Writes it at `at`.
+    /// Writes the header at `at`.
     #[inline(always)]
     pub fn write(&self, w: &mut Window<'_>, at: usize) -> Result<(), Short> {
         if !self.v6 {
@@ -99,7 +99,8 @@ impl Header {
         }
     }
 
-    /// The sum of what [`Header::write`] writes. IPv4's checksum makes its own nothing.
+    /// Returns the sum of the bytes that [`Header::write`] writes; 0 for IPv4, whose checksum
+    /// cancels it.
     #[inline(always)]
     pub(super) fn sum(&self) -> u64 {
         if !self.v6 {
@@ -137,21 +138,21 @@ impl Header {
         ipv6::words(first, second, &self.src, &self.dst)
     }
 
-    /// The fragment header.
+    /// Returns the IPv6 fragment header.
     #[inline(always)]
     fn piece(&self) -> [u32; 2] {
         [(u32::from(self.proto) << 24 | u32::from(self.part)).to_be(), self.id.to_be()]
     }
 }
 
-/// Where a packet lies in its datagram ([`Header::part`]), if its header has a translation.
+/// Returns a packet's position in its datagram ([`Header::part`]), if its header can be translated.
 #[inline(always)]
 pub fn piece(w: &Window<'_>, ip: &Ip) -> Result<u16, Untranslatable> {
     if ip.v6 { part_of_six(w, ip) } else { part_of_four(w, ip) }
 }
 
-/// The header of the other family for `ip`, a part of its datagram that says that it carries so
-/// many bytes, between the addresses of `to`. `sent` is false for a packet that is only quoted.
+/// Returns the header of the other family for `ip`, with the position `part`, `carries` bytes after
+/// the header, and the addresses of `to`. `sent` is false for a packet that is only quoted.
 #[inline(always)]
 pub(super) fn of(
     w: &Window<'_>,
@@ -166,7 +167,7 @@ pub(super) fn of(
     }
     let whole = ip.fragment == Fragment::Whole;
     let df = ip.v6 && whole && carries > CUT - 20;
-    // What may be cut needs an identification; a packet in one piece that came over IPv6 has none.
+    // A packet that may be fragmented needs an identification; a whole IPv6 packet has none.
     let id = match whole && ip.v6 {
         true if df || !sent => 0,
         true => u32::from(datagram_id(w, usize::from(ip.at), true)),
@@ -187,8 +188,8 @@ pub(super) fn of(
     })
 }
 
-/// Which part of its datagram an IPv4 packet is. Options are left out (§4.1), but for a source
-/// route that is not at its end.
+/// Returns the position of an IPv4 packet in its datagram. Options are omitted (§4.1); a source
+/// route with remaining hops is an error.
 #[inline(always)]
 fn part_of_four(w: &Window<'_>, ip: &Ip) -> Result<u16, Untranslatable> {
     let at = usize::from(ip.at);
@@ -199,14 +200,14 @@ fn part_of_four(w: &Window<'_>, ip: &Ip) -> Result<u16, Untranslatable> {
     Ok((word & 0x1fff) << 3 | word >> 13 & 1)
 }
 
-/// Loose and strict source route (RFC 791 §3.1).
+/// The option types of loose and strict source route (RFC 791 §3.1).
 const SOURCE_ROUTES: [u8; 2] = [131, 137];
 
-/// Whether an IPv4 header of so many bytes names routers that the packet has not been to.
+/// Returns true if an IPv4 header of `header` bytes has a source route with remaining hops.
 #[inline(always)]
 fn is_routed(w: &Window<'_>, at: usize, header: usize) -> Result<bool, Short> {
     let mut off = 20;
-    // An option has at least one byte: 40 turns reach the end of any header.
+    // Each option has at least one byte: 40 iterations reach the end of any header.
     for _ in 0..40 {
         if off + 3 > header {
             break;
@@ -222,14 +223,15 @@ fn is_routed(w: &Window<'_>, at: usize, header: usize) -> Result<bool, Short> {
         if off > 60 {
             break;
         }
-        // It changes nothing but what a verifier knows of it: the same at the end of each turn.
+        // Changes no value that occurs; it bounds `off` for the BPF verifier at the end of each
+        // iteration.
         off = mask_header(off);
     }
     Ok(false)
 }
 
-/// Which part of its datagram an IPv6 packet is. Of extension headers only those may be left out
-/// that are done with (§5.1), and a piece of a datagram may have none in what was cut.
+/// Returns the position of an IPv6 packet in its datagram. Only extension headers without further
+/// effect may be omitted (§5.1), and a fragment must have none in its fragmentable part.
 #[inline(always)]
 fn part_of_six(w: &Window<'_>, ip: &Ip) -> Result<u16, Untranslatable> {
     let (mut at, l4) = (usize::from(ip.at) + 40, usize::from(ip.l4));
@@ -245,7 +247,7 @@ fn part_of_six(w: &Window<'_>, ip: &Ip) -> Result<u16, Untranslatable> {
         let bytes = match next {
             FRAGMENT => 8,
             HOP_BY_HOP | DESTINATION => (usize::from(size) + 1) * 8,
-            // Its fourth byte says to how many more nodes it is to go.
+            // The fourth byte is the number of remaining segments.
             ROUTING if low == 0 => (usize::from(size) + 1) * 8,
             _ => return Err(Untranslatable::Nothing),
         };

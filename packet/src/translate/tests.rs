@@ -1,4 +1,4 @@
-//! Translated packets against what the other family's sender would have sent.
+//! Tests of translated packets against those that a sender of the other family would have sent.
 
 use super::*;
 use crate::checksum::{self, ipv4_header_ok, l4_full};
@@ -24,7 +24,7 @@ fn four() -> Rewrite {
     ends("10.0.2.10", 1024, "10.0.2.99", 8080)
 }
 
-/// A sample with other ends, and what `Ip` says of it then.
+/// Translates a sample to other addresses, and returns the packet with its parsed headers.
 fn translated(bytes: &mut Vec<u8>, ip: &Ip) -> (Vec<u8>, Ip) {
     let to = if ip.v6 { four() } else { six() };
     let mut out = harness::translated(bytes, ip, &to).unwrap();
@@ -42,7 +42,7 @@ fn refused(bytes: &mut [u8], ip: &Ip) -> Untranslatable {
     .unwrap_err()
 }
 
-/// Ends of [`six`] and [`four`] as they lie in a header.
+/// Addresses of [`six`] and [`four`] in wire format.
 const SIX: &str = "fd000000000000000000000000000010fd000000000000000000000000000099";
 const FOUR: &str = "0a00020a0a000263";
 
@@ -76,7 +76,7 @@ fn headers_become_the_other_familys() {
         assert_eq!((now.ttl, now.tos, now.kind), (ip.ttl, ip.tos, ip.kind));
         let reply = now.kind == L4::IcmpEcho { request: false };
         assert_eq!(now.sport, if reply { 8080 } else { 1024 });
-        // What is behind the upper header stays.
+        // The payload stays unchanged.
         assert_eq!(out.last(), bytes.last());
     }
 }
@@ -122,7 +122,7 @@ fn a_datagram_in_pieces_has_the_right_checksum_once_it_is_whole() {
     let (mut whole, now) = translated(&mut first, &ip);
     let (mut later, ip) = sample(samples::FRAGMENT4_LATER);
     whole.extend_from_slice(&translated(&mut later, &ip).0[48..]);
-    // The third fragment's bytes, as scapy cut them: 100 bytes of payload in all.
+    // The third fragment's bytes, as scapy split them: 100 bytes of payload in total.
     whole.extend(88..100u8);
     whole.drain(40..48);
     whole[6] = 17;
@@ -184,7 +184,7 @@ fn udp_without_a_checksum_is_given_one_if_it_is_whole() {
     let (mut bytes, ip) = sample(samples::FRAGMENT4_FIRST);
     bytes[26..28].fill(0);
     assert_eq!(refused(&mut bytes, &ip), Untranslatable::Nothing);
-    // IPv6 has none without but in tunnels (RFC 6935), and IPv4 takes it as it is.
+    // IPv6 has no UDP without a checksum except in tunnels (RFC 6935); IPv4 accepts it.
     let (mut bytes, ip) = sample(samples::UDP6);
     bytes[46..48].fill(0);
     let (out, _) = translated(&mut bytes, &ip);
@@ -193,7 +193,7 @@ fn udp_without_a_checksum_is_given_one_if_it_is_whole() {
 
 #[test]
 fn what_has_no_translation_is_refused() {
-    // A source route with an address to go; one that is through is left out like other options.
+    // A source route with a remaining hop; a completed one is omitted like other options.
     let (mut bytes, mut ip) = sample(samples::OPTIONS4);
     for kind in [131, 137] {
         bytes[20] = kind;
@@ -205,13 +205,13 @@ fn what_has_no_translation_is_refused() {
     ip.kind = L4::Other;
     bytes[20] = 7;
     assert_eq!(refused(&mut bytes, &ip), Untranslatable::Nothing);
-    // A routing header with a node to go, an authentication header.
+    // A routing header with a remaining segment; an authentication header.
     let (mut bytes, ip) = sample(samples::EXTENSIONS6);
     bytes[51] = 1;
     assert_eq!(refused(&mut bytes, &ip), Untranslatable::Nothing);
     let (mut bytes, ip) = sample(samples::AH6);
     assert_eq!(refused(&mut bytes, &ip), Untranslatable::Nothing);
-    // Pieces of ICMP messages, and an error that is one.
+    // Fragments of ICMP messages, and an error that is a fragment.
     for fragment in [Fragment::First, Fragment::Later] {
         let (mut bytes, mut ip) = sample(samples::ECHO4);
         ip.fragment = fragment;
@@ -223,11 +223,11 @@ fn what_has_no_translation_is_refused() {
         ip.fragment = fragment;
         assert_eq!(refused(&mut bytes, &ip), Untranslatable::Nothing);
     }
-    // An error that the other family has no word for, and one that quotes an error.
+    // An error without an equivalent in the other family.
     let (mut bytes, ip) = sample(samples::ERROR4);
     (bytes[20], bytes[21]) = (5, 1);
     assert_eq!(refused(&mut bytes, &ip), Untranslatable::Nothing);
-    // A payload that fits in no IPv6 packet of 65,535 bytes.
+    // A payload that does not fit in an IPv6 packet of 65,535 bytes.
     let (mut bytes, mut ip) = sample(samples::UDP4);
     ip.end = u16::MAX;
     assert_eq!(refused(&mut bytes, &ip), Untranslatable::Nothing);

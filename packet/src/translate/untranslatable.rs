@@ -1,17 +1,18 @@
-//! Why a packet has no translation into the other family.
+//! The reasons for which a packet cannot be translated to the other family.
 
 use crate::window::Short;
 
-/// Why a packet has no translation.
+/// The reason for which a packet cannot be translated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Untranslatable {
-    /// The window ends before its headers do.
+    /// The window ends before the packet's headers do.
     Short,
-    /// RFC 7915 names none: another ICMP message or a piece of one, a source route or a routing
-    /// header that is not through, an extension header that can't be left out.
+    /// RFC 7915 defines no translation: an untranslatable ICMP message or a fragment of one, a
+    /// source route or routing header with remaining hops, or an extension header that cannot be
+    /// omitted.
     Nothing,
-    /// A whole UDP datagram over IPv4 without a checksum, which IPv6 demands (§4.5). Nothing has
-    /// been changed; with [`complete`](super::complete) it can be translated.
+    /// A whole UDP datagram over IPv4 without a checksum, which IPv6 requires (§4.5). The packet is
+    /// unchanged; it can be translated after [`complete`](super::complete).
     Unsummed,
 }
 

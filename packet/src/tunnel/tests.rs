@@ -1,4 +1,4 @@
-//! Outer headers against those that scapy writes.
+//! Tests of outer headers against those that scapy writes.
 
 use super::*;
 use crate::tests::{bytes, frame, samples};
@@ -15,7 +15,7 @@ fn addr(text: &str) -> Addr {
     Addr::from(text.parse::<IpAddr>().unwrap())
 }
 
-/// To 10.0.2.99 or fd00::99, as the samples have it.
+/// Returns outer headers to 10.0.2.99 or fd00::99, as in the samples.
 fn outer(kind: TunnelKind, v6: bool, inner: &[u8]) -> Outer<'static> {
     let (src, dst) = if v6 { ("fd00::1", "fd00::99") } else { ("10.0.2.1", "10.0.2.99") };
     Outer {
@@ -37,7 +37,7 @@ fn outer(kind: TunnelKind, v6: bool, inner: &[u8]) -> Outer<'static> {
     }
 }
 
-/// `inner` with `outer` written in front, over bytes that are not zero.
+/// Returns `inner` with `outer` written in front, over bytes that are not zero.
 fn written(outer: &Outer<'_>, inner: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0xee; outer_len(outer)];
     bytes.extend(inner);
@@ -84,7 +84,7 @@ fn an_outer_checksum_is_summed_where_the_inner_packet_has_none() {
         ..outer(TunnelKind::Vxlan, true, &inner)
     };
     writes(&over, samples::UDP4_ZERO, samples::OUT_VXLAN6_ZERO);
-    // And is left out where the rest of the packet is in another segment.
+    // The checksum is omitted if the rest of the packet is in another segment.
     let mut frame = written(&over, &inner);
     let (seen, len) = (frame.len() - 3, frame.len());
     let mut w = Window::of_segment(&mut frame[..seen], len);
@@ -177,7 +177,7 @@ fn a_crossing_frame_keeps_the_reserved_byte_behind_its_vni() {
 
 #[test]
 fn congestion_marks_follow_the_rfcs_table() {
-    // Rows: inner not-ECT, ECT(0), ECT(1), CE; columns: outer not-ECT, ECT(0), ECT(1), CE.
+    // Rows: inner not-ECT, ECT(0), ECT(1), CE. Columns: outer not-ECT, ECT(0), ECT(1), CE.
     let table = [
         (0, [Some(0), Some(0), Some(0), None]),
         (2, [Some(2), Some(2), Some(1), Some(3)]),

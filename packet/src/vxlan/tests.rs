@@ -1,4 +1,4 @@
-//! VXLAN headers as Azure sends them.
+//! Tests of VXLAN headers as sent by Azure.
 
 use super::*;
 use crate::tests::{bytes, samples};

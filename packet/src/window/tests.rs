@@ -1,4 +1,4 @@
-//! What the window shows, and that nothing lies outside of it.
+//! Tests of the window's contents and bounds.
 
 use super::*;
 use std::vec;
