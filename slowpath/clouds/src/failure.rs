@@ -62,7 +62,7 @@ pub struct Operation {
     pub name: &'static str,
 }
 
-/// An error of one attempt, with the delay that the cloud asked for.
+/// An error of one attempt, with the delay that the cloud requested.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Setback {
     /// The error that the caller gets when no further attempt is made.

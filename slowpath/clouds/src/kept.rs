@@ -28,8 +28,8 @@ pub fn read<T: DeserializeOwned>(file: Option<&Path>) -> Option<T> {
 }
 
 /// Replaces the file atomically: a reader finds either the old or the new content. Returns when the
-/// content is synced to disk, or after two seconds. An error is logged and otherwise ignored,
-/// because the state file is only an optimization for restarts.
+/// content is synced to disk, or after two seconds. An error is logged and otherwise ignored: the
+/// lifecycle continues without the file.
 pub fn write(file: Option<&Path>, what: &impl Serialize) {
     let Some(file) = file else { return };
     if let Err(error) = hand_over(file, what) {

@@ -19,7 +19,7 @@ pub use hurry::Hurry;
 pub struct Policy {
     /// Maximum of the first pause; the maximum doubles with each further pause.
     pub first: Duration,
-    /// Upper limit of every pause, also of one that the cloud asks for.
+    /// Upper limit of every pause, also of one that the cloud requests.
     pub longest: Duration,
     /// Time after the first attempt past which no further attempt is started.
     pub whole: Duration,
@@ -72,7 +72,7 @@ impl Retry {
     }
 
     /// Decides after a failure. `since` is the time since the first attempt began, `after` the
-    /// delay that the cloud asks for.
+    /// delay that the cloud requests.
     pub fn step(&mut self, since: Duration, kind: Failure, after: Option<Duration>) -> Step {
         if !matches!(kind, Failure::Throttled | Failure::Transient) {
             return Step::GiveUp;

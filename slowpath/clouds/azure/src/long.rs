@@ -105,7 +105,7 @@ pub(crate) fn begun(
 /// Returns the URL to poll for a handle.
 ///
 /// # Errors
-/// Fails if the token may not be sent there.
+/// Fails if there is no URL, or if the token may not be sent there.
 pub(crate) fn address(base: &Url, handle: &Handle) -> Result<Url, String> {
     let told = handle.operation.as_ref().or(handle.location.as_ref());
     let told = told.ok_or_else(|| format!("nothing says how {} stands", handle.name))?;
