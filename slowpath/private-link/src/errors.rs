@@ -31,7 +31,7 @@ pub fn pause_after(setback: &Setback) -> Duration {
 }
 
 /// The outcome of one step of a round on one side. `Continue` holds what the next step needs;
-/// `Break` ends the round on this side, which is a failure only where [`Stop::cause`] says so.
+/// `Break` ends the round on this side, which is a failure only if the cause is [`Cause::Failed`].
 pub(crate) type Outcome<T> = ControlFlow<Stop, T>;
 
 /// Why a round stops on one side.

@@ -3,7 +3,6 @@
 //!
 //! Each history is determined by its seed. `SIMULATION_SEED=7 cargo test -p aws life` repeats one;
 //! `SIMULATIONS=100000` runs that many.
-//! again; `SIMULATIONS=100000` plays as many.
 
 use ::simulation::{Calls, Ended, Traffic, Weather};
 use fastrand::Rng;
