@@ -1,36 +1,37 @@
-//! The appliance as its cloud's lifecycle sees it.
+//! The interface through which a cloud lifecycle reads and controls the appliance.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::report::Report;
 
-/// The ingress port as the cloud has to know it.
+/// The ingress port, as needed to find its network interface at the cloud.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ingress {
-    /// Its link address.
+    /// MAC address of the port.
     pub mac: [u8; 6],
-    /// Our addresses on it, the preferred first.
+    /// The appliance's own addresses on the port, in order of preference.
     pub addresses: Vec<IpAddr>,
 }
 
-/// What is asked of the appliance, and told to it. Nothing of it may block.
+/// The appliance, as a cloud lifecycle reads and controls it. No method may block.
 pub trait Appliance: Send + Sync {
-    /// Whether it could take traffic, and if not, why.
+    /// Returns `Ok` if the appliance can take traffic, else the reasons why it cannot.
     fn able(&self) -> Result<(), Vec<String>>;
-    /// Flows in the table, and packets forwarded so far.
+    /// Returns the number of flows in the table and the number of packets forwarded since start.
     fn activity(&self) -> (u64, u64);
-    /// Packets dropped so far because their tunnel is unknown: by its VNI, or by its port.
+    /// Returns the number of packets dropped since start because their VNI or UDP port belongs to
+    /// no tunnel.
     fn strange(&self) -> u64 {
         0
     }
-    /// The ingress port; none before it is there.
+    /// Returns the ingress port; `None` until the port exists.
     fn ingress(&self) -> Option<Ingress>;
-    /// Why probes are to be told that no new traffic is wanted; nothing where its own ability
-    /// counts.
+    /// Sets the reasons for which health probes fail. If empty, only the appliance's own ability
+    /// decides.
     fn hold_back(&self, reasons: Vec<String>);
-    /// The gateway forgets idle TCP flows after so long.
+    /// Sets the idle timeout after which the gateway forgets a TCP flow.
     fn tcp_idle(&self, idle: Duration);
-    /// What people are told from now on.
+    /// Publishes the report for the API, `weir cloud status` and the metrics.
     fn publish(&self, report: Report);
 }

@@ -1,4 +1,5 @@
-//! Calls that are under way, each a task of its own, so that nothing waits for the cloud.
+//! Cloud calls in progress. Each call is its own task, so that the lifecycle never blocks on the
+//! cloud.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -7,7 +8,7 @@ use tokio::task::{self, JoinError, JoinSet};
 
 use crate::failure::{CallError, Failure, Operation};
 
-/// Calls of kind `C`, answered by `T`.
+/// The set of calls in progress: `C` identifies a call, `T` is the output of its task.
 #[derive(Debug)]
 pub struct Asking<C, T> {
     tasks: JoinSet<T>,
@@ -17,13 +18,14 @@ pub struct Asking<C, T> {
 /// How a call ended.
 #[derive(Debug)]
 pub enum Ended<C, T> {
-    /// By its answer.
+    /// The task returned its output.
     Answered(T),
-    /// Its task panicked: without this it would be under way for ever.
+    /// The task panicked. The caller must still complete the call, or it would stay in progress
+    /// forever.
     Broken(C, JoinError),
 }
 
-/// The error of a call whose task panicked.
+/// Returns the error that stands for the answer of a call whose task panicked.
 pub fn broken(error: &JoinError) -> CallError {
     let why = format!("a fault of ours, see the log: {error}");
     Operation::new("", "Task").failed(Failure::Transient, "Broken", why).error
@@ -36,18 +38,19 @@ impl<C, T: Send + 'static> Default for Asking<C, T> {
 }
 
 impl<C, T: Send + 'static> Asking<C, T> {
-    /// Begins one.
+    /// Starts a call as a task.
     pub fn begin(&mut self, call: C, asked: impl Future<Output = T> + Send + 'static) {
         let id = self.tasks.spawn(asked).id();
         self.calls.insert(id, call);
     }
 
-    /// How many there are.
+    /// Returns the number of calls in progress.
     pub fn under_way(&self) -> usize {
         self.tasks.len()
     }
 
-    /// The next that ends; none where none is under way. Dropped before, it takes nothing away.
+    /// Waits for the next call to end; returns `None` if no call is in progress. Cancel-safe: if
+    /// the future is dropped early, no result is lost.
     pub async fn next(&mut self) -> Option<Ended<C, T>> {
         match self.tasks.join_next_with_id().await? {
             Ok((id, answer)) => {

@@ -1,51 +1,52 @@
-//! A check of `weir cloud doctor`, for every cloud.
+//! Results of the checks that `weir cloud doctor` runs, common to all clouds.
 
 use serde::Serialize;
 
 use crate::report::{Finding, Report};
 
-/// What came of a check.
+/// Outcome of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// As it should be.
+    /// The check passed.
     Ok,
-    /// It may hurt.
+    /// A possible problem.
     Warn,
-    /// It does not work so.
+    /// The setup does not work as it is.
     Fail,
-    /// Only doing it would tell.
+    /// The check was not run, because only the operation itself could show the result.
     Untested,
 }
 
-/// A check.
+/// The result of one check.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Check {
-    /// What was looked at.
+    /// Name of the check.
     pub name: String,
-    /// What came of it.
+    /// Outcome of the check.
     pub verdict: Verdict,
-    /// What was found.
+    /// Observation that led to the verdict.
     pub text: String,
-    /// What to do; empty where nothing is.
+    /// Action for the operator; empty if none is needed.
     pub remedy: String,
 }
 
 impl Check {
-    /// With what to do about it.
+    /// Returns a result with a remedy for the operator.
     pub fn new(name: &str, verdict: Verdict, text: impl Into<String>, remedy: &str) -> Check {
         let (name, remedy) = (name.to_owned(), remedy.to_owned());
         Check { name, verdict, text: text.into(), remedy }
     }
 
-    /// Nothing is to be done.
+    /// Returns a passed check.
     pub fn ok(name: &str, text: impl Into<String>) -> Check {
         Check::new(name, Verdict::Ok, text, "")
     }
 }
 
-/// The checks of what slowpath reports, or of why it does not answer, which `remedy` mends: its
-/// phase and trouble, and its findings. Those about `settings` are left out, which were read anew.
+/// Converts the report of slowpath into checks: one for its phase or trouble, one for each finding.
+/// If slowpath did not answer, the only check warns and names `remedy`. Findings with the name of
+/// one in `settings` are left out, because the caller has read those settings anew.
 pub fn reported(report: &Result<Report, String>, remedy: &str, settings: &[Finding]) -> Vec<Check> {
     let Report { phase, trouble, findings, .. } = match report {
         Ok(report) => report,

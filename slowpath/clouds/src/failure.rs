@@ -1,46 +1,46 @@
-//! What becomes of a question that has no answer, in the same words for every cloud.
+//! Errors of cloud calls, with one classification for all clouds.
 
 use std::future::Future;
 use std::time::Duration;
 
-/// Why a call came to nothing.
+/// Error of a cloud call.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{operation}: {message}")]
 pub struct CallError {
-    /// The operation by the cloud's name.
+    /// Name of the operation in the cloud's API.
     pub operation: &'static str,
-    /// What can be done about it.
+    /// Classification of the error, by what can be done about it.
     pub kind: Failure,
-    /// The cloud's code, or ours where the call did not get so far.
+    /// Error code of the cloud, or one of ours if no response was received.
     pub code: String,
-    /// What happened, and what to do.
+    /// Description of the error, with a remedy if there is one.
     pub message: String,
 }
 
-/// What can be done about it.
+/// Classification of an error by what can be done about it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failure {
-    /// Ask more slowly.
+    /// Rate limit exceeded: retry more slowly.
     Throttled,
-    /// Ask again.
+    /// Temporary error: retry.
     Transient,
-    /// Somebody else is changing it: read it anew, then ask again.
+    /// Concurrent modification: read the resource again, then retry.
     Conflict,
-    /// Get the permission.
+    /// Permission missing: grant it.
     Denied,
-    /// What was asked about is not there.
+    /// The resource does not exist.
     Absent,
-    /// The question is wrong, or the answer can't be read: asking again is no use.
+    /// Invalid request or unreadable response: a retry is no use.
     Invalid,
 }
 
 impl Failure {
-    /// Whether it may pass by itself.
+    /// Returns true if the error may go away without intervention.
     pub fn passes(self) -> bool {
         matches!(self, Failure::Throttled | Failure::Transient | Failure::Conflict)
     }
 
-    /// As metrics name it.
+    /// Returns the name of the class in metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Failure::Throttled => "throttled",
@@ -53,43 +53,44 @@ impl Failure {
     }
 }
 
-/// An operation by its names.
+/// A cloud API operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Operation {
-    /// As the cloud's permissions call its service.
+    /// Service prefix, as used in the cloud's permissions.
     pub service: &'static str,
-    /// As the cloud calls it.
+    /// Name of the operation in the cloud's API.
     pub name: &'static str,
 }
 
-/// An error, and the pause that the cloud asks for.
+/// An error of one attempt, with the delay that the cloud requested.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Setback {
-    /// What the caller gets when we give up.
+    /// The error that the caller gets when no further attempt is made.
     pub error: CallError,
-    /// Not before.
+    /// Minimum delay before the next attempt, as requested by the cloud (`Retry-After` for
+    /// instance).
     pub after: Option<Duration>,
 }
 
 impl Operation {
-    /// Of a service by the name that permissions use.
+    /// Returns the operation `name` of `service`.
     pub const fn new(service: &'static str, name: &'static str) -> Operation {
         Operation { service, name }
     }
 
-    /// An error of our own making.
+    /// Returns an error produced by Weir itself, without a delay.
     pub fn failed(self, kind: Failure, code: &str, message: impl Into<String>) -> Setback {
         let (code, message) = (code.to_owned(), message.into());
         Setback { error: CallError { operation: self.name, kind, code, message }, after: None }
     }
 
-    /// An answer that can't be read. Asking again may bring a better one: something between the
-    /// cloud and us may have spoken in its name.
+    /// Returns an `Invalid` error for a response that cannot be parsed. A proxy between the cloud
+    /// and Weir may have produced the response, so a later call can still succeed.
     pub fn garbled(self, why: impl std::fmt::Display) -> Setback {
         self.failed(Failure::Invalid, "Garbled", format!("the answer can't be read: {why}"))
     }
 
-    /// The answer, if it comes in time.
+    /// Awaits a response for at most `bound`, and returns a timeout error after that.
     pub async fn within<T>(
         self,
         bound: Duration,
@@ -99,7 +100,7 @@ impl Operation {
         told.unwrap_or_else(|_| Err(self.late(bound)))
     }
 
-    /// No answer in time.
+    /// Returns the timeout error for a call that got no response within `bound`.
     pub fn late(self, bound: Duration) -> Setback {
         let message = format!("no answer within {} s", bound.as_secs_f32());
         self.failed(Failure::Transient, "Timeout", message)

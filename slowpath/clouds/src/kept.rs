@@ -1,4 +1,4 @@
-//! A file that remembers over restarts what the cloud told.
+//! State files that keep what the cloud reported across restarts.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,23 +11,25 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// How long a write waits for its disk. What is not there by then is written when the disk answers.
+/// How long [`write`] waits for the disk. A write that takes longer completes in the background.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Content to be written, and who is told how that went.
+/// Content to write, and the channel for the result of the write.
 type Job = (Vec<u8>, Sender<io::Result<()>>);
 
-/// A thread for each file: one disk that hangs holds up no other, and nobody that writes.
+/// One writer thread for each file, so that a disk that hangs delays no other file and no caller
+/// beyond [`PATIENCE`].
 static WRITERS: Mutex<BTreeMap<PathBuf, Sender<Job>>> = Mutex::new(BTreeMap::new());
 
-/// What is in the file; none where there is no file, or nothing in it that can be read.
+/// Reads and parses the file. Returns `None` if there is no file or it cannot be read or parsed.
 pub fn read<T: DeserializeOwned>(file: Option<&Path>) -> Option<T> {
     let text = fs::read(file?).ok()?;
     serde_json::from_slice(&text).ok()
 }
 
-/// Puts it there whole: whoever reads finds what was before, or this. Returns when it is there, or
-/// after two seconds. Not to be able to is logged, and no reason to do without.
+/// Replaces the file atomically: a reader finds either the old or the new content. Returns when the
+/// content is synced to disk, or after two seconds. An error is logged and otherwise ignored: the
+/// lifecycle continues without the file.
 pub fn write(file: Option<&Path>, what: &impl Serialize) {
     let Some(file) = file else { return };
     if let Err(error) = hand_over(file, what) {
@@ -60,11 +62,11 @@ fn hand_over(file: &Path, what: &impl Serialize) -> io::Result<()> {
     }
 }
 
-/// Writes the newest content, as long as there is any.
+/// Writes the newest queued content until all senders are gone.
 fn serve(file: &Path, jobs: &Receiver<Job>) {
     while let Ok((mut text, done)) = jobs.recv() {
         let mut waiting = vec![done];
-        // A disk that has hung wants only the last.
+        // After a disk has hung, only the newest content is written.
         for (newer, done) in jobs.try_iter() {
             text = newer;
             waiting.push(done);
@@ -73,7 +75,7 @@ fn serve(file: &Path, jobs: &Receiver<Job>) {
         for done in waiting {
             let again =
                 result.as_ref().map(drop).map_err(|e| io::Error::new(e.kind(), e.to_string()));
-            // It may have stopped waiting.
+            // The caller may have timed out.
             let _ = done.send(again);
         }
     }
@@ -83,7 +85,7 @@ fn put(file: &Path, text: &[u8]) -> io::Result<()> {
     let beside = file.with_extension("new");
     let mut new = File::create(&beside)?;
     new.write_all(text)?;
-    // A machine that is about to be restarted must find it afterwards.
+    // The file must survive a machine restart right after this call.
     new.sync_all()?;
     fs::rename(&beside, file)
 }
@@ -104,7 +106,7 @@ mod tests {
         let garbled = read::<Vec<u8>>(Some(&file));
         fs::remove_file(&file).unwrap();
         assert_eq!((told, garbled), ((Some(vec![3]), false), None));
-        // Nobody keeps anything, or nobody can.
+        // No file is configured, or the path is not writable.
         write(None, &1);
         write(Some(Path::new("/nowhere/at/all")), &1);
         assert_eq!(read::<u8>(None), None);
@@ -112,7 +114,8 @@ mod tests {
 
     #[test]
     fn a_file_whose_disk_hangs_holds_up_its_writer_for_a_bounded_time_and_gets_the_newest() {
-        // A FIFO beside it: opening that for writing waits until somebody reads, as a disk may.
+        // Opening a FIFO for writing blocks until a reader opens it: this simulates a disk that
+        // hangs.
         let folder = std::env::temp_dir().join(format!("weir-kept-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let (file, beside) = (folder.join("place.json"), folder.join("place.new"));
@@ -122,7 +125,8 @@ mod tests {
             let error = hand_over(&file, &number).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
         }
-        // Read from, it takes all that is written, though no sync; then it is out of the way.
+        // With a reader the pending write proceeds, but sync fails on a FIFO. Without the FIFO, the
+        // next write succeeds.
         let mut reader = File::open(&beside).unwrap();
         fs::remove_file(&beside).unwrap();
         write(Some(&file), &4);

@@ -1,5 +1,5 @@
-//! What all clouds share: the appliance as they see it, the runner of their lifecycles, reports,
-//! failures, and retries. Each cloud has a crate of its own.
+//! Code shared by all cloud integrations: the appliance interface, the lifecycle runner, status
+//! reports, errors and retries. Each cloud has its own crate.
 #![forbid(unsafe_code)]
 
 pub mod appliance;

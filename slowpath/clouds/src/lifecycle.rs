@@ -7,78 +7,79 @@ use serde::{Deserialize, Serialize};
 use crate::failure::CallError;
 use crate::report::Finding;
 
-/// What the state machine consumes. `A` is the answer to one of its calls, `T` the tunnels of the
+/// An input of the state machine. `A` is the answer to a call, `T` describes the tunnels of the
 /// data plane.
 #[derive(Clone, Debug)]
 pub enum Event<A, T> {
-    /// Time passed.
+    /// A second or less has passed.
     Tick,
-    /// Whether the appliance could take traffic, and if not, why.
+    /// Whether the appliance can take traffic.
     Able {
-        /// Lcores poll, links are up, tables are committed and acknowledged.
+        /// True if lcores poll, links are up, and tables are committed and acknowledged.
         able: bool,
-        /// Why not.
+        /// Why the appliance is not able.
         reasons: Vec<String>,
     },
-    /// The traffic of the appliance.
+    /// Traffic counters of the appliance.
     Activity {
-        /// Flows in the table that are not idle.
+        /// Number of flows in the table that are not idle.
         flows: u64,
-        /// Packets passed on so far; only its changes matter, and whether it is 0.
+        /// Packets forwarded since start. Only changes matter, and whether it is 0.
         packets: u64,
-        /// Packets dropped so far because their tunnel is unknown. When it grows, the tunnels may
-        /// have changed, and the cloud is asked sooner.
+        /// Packets dropped since start because they belong to no known tunnel. If it grows, the
+        /// tunnels may have changed, and the state machine reads them from the cloud sooner.
         strange: u64,
     },
-    /// The tunnels that the data plane has in force, for each of the appliance's pools: those of
-    /// these families are followed, and no others. It comes before the first tick and at least
-    /// once a second, so that a data plane that was set up anew gets what it should have.
+    /// The tunnels in force in the data plane, for each pool of the appliance. Only the address
+    /// families in this event are managed. The event comes before the first tick and at least once
+    /// a second, so that a restarted data plane gets its tunnels again.
     Carries(T),
-    /// Seconds since 1970, by which scheduled events say when they begin. It comes before the
-    /// first of them, and again whenever they do.
+    /// The current time in seconds since 1970, in which scheduled events give their start. The
+    /// event comes before the first scheduled event, and again with each answer that contains some.
     Clock(u64),
-    /// SIGTERM; the second ends the process at once.
+    /// SIGTERM was received; a second one ends the process at once.
     Terminate,
-    /// A call ended. Each call ends once, be it by a time limit of its own.
+    /// A call ended. Every call ends exactly once, at the latest by its own time limit.
     Told(A),
 }
 
-/// What the state machine wants done, in this order. `C` is a kind of call, `T` the tunnels of the
-/// data plane, `K` what outlives the process.
+/// An output of the state machine; effects are performed in order. `C` is a kind of call, `T`
+/// describes the tunnels of the data plane, `K` is the state kept across restarts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect<C, T, K> {
-    /// Begin a call; its answer comes as an event.
+    /// Start a call; its answer comes as [`Event::Told`].
     Call(C),
-    /// The answer to probes from now on. It is in force before the next effect.
+    /// Set the answer to health probes. It takes effect before the next effect is performed.
     Probe {
-        /// 200, or 503.
+        /// True for status 200, false for 503.
         pass: bool,
-        /// Why 503.
+        /// Reasons for the 503.
         reasons: Vec<String>,
     },
-    /// The data plane forgets idle TCP flows after so long, as the gateway does.
+    /// Set the idle timeout of TCP flows in the data plane to the gateway's.
     FlowTimeout(Duration),
-    /// The data plane's tunnels become these.
+    /// Set the tunnels of the data plane.
     Tunnels(T),
-    /// What the next process has to know; it is on disk before the next effect.
+    /// Write state for the next process; it is on disk before the next effect is performed, unless
+    /// the disk hangs (see [`kept::write`](crate::kept::write)).
     Keep(K),
-    /// Something that people should know.
+    /// Report a condition that the operator should see.
     Finding(Finding),
     /// Send what is queued, and end the process. No effect follows.
     Exit(Exit),
 }
 
-/// Defines a lifecycle's kinds of calls (`Call`), and what each is answered by (`Answer`).
+/// Defines the kinds of calls of a lifecycle (`Call`) and their answers (`Answer`).
 #[macro_export]
 macro_rules! calls {
     ($($(#[$about:meta])* $call:ident => $answer:ident($told:ty)),+ $(,)?) => {
-        /// A call that the lifecycle makes; of each kind at most one is under way.
+        /// A kind of call that the lifecycle makes. At most one call of each kind is in progress.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         pub enum Call {
             $($(#[$about])* $call),+
         }
 
-        /// How a call ended.
+        /// The result of a call.
         #[derive(Clone, Debug)]
         pub enum Answer {
             $(#[doc = concat!("Of [`Call::", stringify!($call), "`].")]
@@ -86,26 +87,26 @@ macro_rules! calls {
         }
 
         impl Call {
-            /// How many kinds there are, each at the place of its number.
+            /// Number of kinds. A kind's discriminant is its index, from 0.
             pub const COUNT: usize = [$(Call::$call),+].len();
         }
 
         impl Answer {
-            /// The call that ended.
+            /// Returns the kind of call that this answers.
             pub fn of(&self) -> Call {
                 match self {
                     $(Answer::$answer(_) => Call::$call),+
                 }
             }
 
-            /// The answer of a call that failed.
+            /// Returns the answer for a call that failed.
             pub fn failed(call: Call, error: $crate::failure::CallError) -> Answer {
                 match call {
                     $(Call::$call => Answer::$answer(Err(error))),+
                 }
             }
 
-            /// Why it failed, if it did.
+            /// Returns the error of a failed call.
             pub fn error(&self) -> Option<&$crate::failure::CallError> {
                 match self {
                     $(Answer::$answer(told) => told.as_ref().err()),+
@@ -122,39 +123,43 @@ pub enum Never {}
 /// How the lifecycle ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Exit {
-    /// Nothing was active any more.
+    /// No flow was active any more.
     Drained,
-    /// The gateway had taken all flows away: AWS's deregistration delay was over.
+    /// The gateway has moved all flows away: AWS's deregistration delay elapsed.
     DelayOver,
-    /// `drain_cap_s` was over, or the machine's time.
+    /// The drain limit (`drain_cap_s`), or the time at which the cloud stops the machine, was
+    /// reached.
     CapOver,
-    /// A second SIGTERM came.
+    /// A second SIGTERM was received.
     Forced,
 }
 
-/// A cloud's lifecycle as a state machine without a clock or a socket.
+/// A cloud's lifecycle as a state machine without clock or sockets.
 pub trait Machine: Send + 'static {
-    /// A kind of call; at most one of each kind is under way.
+    /// A kind of call; at most one of each kind is in progress.
     type Call: Copy + Send + Sync + 'static;
-    /// How a call ended.
+    /// The result of a call.
     type Answer: Send + 'static;
     /// The tunnels of the data plane.
     type Tunnels;
-    /// What outlives the process.
+    /// State that is kept across restarts.
     type Kept;
 
-    /// Consumes an event, and returns what is to be done. It is called at least once a second.
+    /// Processes an event and returns the effects to perform, in order. It must be called at least
+    /// once a second.
     fn step(
         &mut self,
         now: Instant,
         event: Event<Self::Answer, Self::Tunnels>,
     ) -> Vec<Effect<Self::Call, Self::Tunnels, Self::Kept>>;
-    /// Whether the appliance is able and the cloud sends it traffic.
+    /// Returns true if the appliance is able and the cloud sends it traffic.
     fn ready(&self) -> bool;
-    /// Whether the cloud has reported another health than the appliance's for a minute or longer.
+    /// Returns true if the appliance is able but the cloud does not treat it so: on AWS as soon as
+    /// that is seen, on Azure if it has lasted for a minute.
     fn differs(&self) -> bool;
-    /// Why the appliance leaves, as probes are told it, and when it is gone at the latest.
+    /// Returns the reason for leaving, as given to health probes, and the latest end of the
+    /// process.
     fn leaving(&self) -> Option<(&'static str, Instant)>;
-    /// The answer of a call that failed.
+    /// Returns the answer for a call that failed.
     fn failed(call: Self::Call, error: CallError) -> Self::Answer;
 }

@@ -1,68 +1,70 @@
-//! What people and programs are told of this machine at its cloud.
+//! The appliance's status at its cloud, as shown by the API, `weir cloud status` and the metrics.
 
 use serde::{Deserialize, Serialize};
 
 use crate::requests::Counts;
 
-/// All that is known of this machine at its cloud.
+/// Status of the appliance at its cloud.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// `aws`, `azure`; empty where no cloud is asked anything.
+    /// Name of the cloud: `aws` or `azure`; empty if no cloud is configured.
     pub cloud: String,
-    /// `looking` for its place, `outside`, `registered`, `ready`, `leaving`, `over`; in mode routes
-    /// `leading` or `following` as well.
+    /// Phase of the lifecycle: `looking` (for its place), `outside`, `registered`, `ready`,
+    /// `leaving` or `over`; in mode routes also `leading` or `following`.
     pub phase: String,
-    /// Able, and the cloud says healthy; in mode routes able, and it is known who leads.
+    /// True if the appliance is able and the cloud reports it healthy; in mode routes, if it is
+    /// able and the last round succeeded.
     pub ready: bool,
-    /// Why it has no place, and what to do; empty where it has one.
+    /// Why the appliance has no place, with a remedy; empty if it has one.
     pub trouble: String,
-    /// The instance.
+    /// Id of the instance.
     pub instance: String,
-    /// The instance's region.
+    /// Region of the instance.
     pub region: String,
-    /// The instance's availability zone.
+    /// Availability zone of the instance.
     pub zone: String,
-    /// ARN of the target group; at Azure the ids of the pools.
+    /// ARN of the target group; on Azure, the ids of the backend pools.
     pub group: String,
-    /// As what it is registered there: an instance id or an address; in mode routes the interface
-    /// that routes lead to when it leads; at Azure IP configurations or addresses.
+    /// What the appliance is registered as: an instance id or an address. In mode routes, the
+    /// ingress interface; on Azure, IP configurations or addresses.
     pub target: String,
-    /// The target's state as the cloud sees it; empty where it is none. At Azure `member`, `down`
-    /// and `up` by its administrative state, or `none`.
+    /// State of the target as the cloud reports it; empty if it is not registered. On Azure
+    /// `member`, or `down` or `up` by its administrative state, or `none`.
     pub state: String,
-    /// Why that is its state, where the cloud says so.
+    /// The cloud's reason for the state, if it gives one.
     pub reason: String,
-    /// For a minute or longer the cloud thinks otherwise of its health than the machine itself.
+    /// True if the appliance is able but the cloud does not treat it so; on Azure only if that has
+    /// lasted for a minute or longer.
     pub differs: bool,
-    /// While it leaves.
+    /// Progress of the drain, while the appliance leaves.
     pub leaving: Option<Leaving>,
-    /// Seconds that a deregistered target keeps its flows; none before it was read.
+    /// Deregistration delay of the target group in seconds; `None` until it was read.
     pub deregistration_delay_s: Option<u64>,
-    /// Seconds that a TCP flow may be idle; none before it was read.
+    /// Idle timeout of TCP flows at the gateway in seconds; `None` until it was read.
     pub tcp_idle_s: Option<u64>,
-    /// What people should know, by name.
+    /// Findings for the operator, sorted by name.
     pub findings: Vec<Told>,
-    /// All targets of the group, ourselves included.
+    /// All targets of the group, this machine included.
     pub peers: Vec<Peer>,
-    /// What was asked of the cloud so far.
+    /// Number of cloud calls since start, by operation and outcome.
     pub calls: Vec<Asked>,
-    /// At Azure each pool's tunnels.
+    /// On Azure, the tunnels of each pool.
     #[serde(default)]
     pub tunnels: Vec<Carried>,
 }
 
-/// A gateway's tunnels as the data plane has them, and as they should be.
+/// Tunnels of a gateway: those in force in the data plane, and those that Azure reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Carried {
-    /// The gateway's name.
+    /// Name of the gateway.
     pub gateway: String,
-    /// `ipv4`, `ipv6`.
+    /// Address family: `ipv4` or `ipv6`.
     pub family: String,
-    /// In force.
+    /// Tunnels in force in the data plane.
     pub carried: Ends,
-    /// As the cloud tells them; where nobody told, those in force.
+    /// Tunnels as reported by the cloud; if there is no report, those in force.
     pub told: Ends,
-    /// Who told: `imds`, `arm`, `kept` from before, or the `file`.
+    /// Source of the report: `imds`, `arm`, `kept` (from before a restart) or `file`.
     pub by: String,
 }
 
@@ -71,75 +73,75 @@ pub struct Carried {
 pub struct Ends {
     /// Outer UDP destination port of the tunnel from and to the internet.
     pub external_port: u16,
-    /// Its VNI.
+    /// VNI of the external tunnel.
     pub external_vni: u32,
     /// Outer UDP destination port of the tunnel from and to the application.
     pub internal_port: u16,
-    /// Its VNI.
+    /// VNI of the internal tunnel.
     pub internal_vni: u32,
 }
 
-/// On the way out.
+/// Progress of a drain.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Leaving {
-    /// Who wants it.
+    /// Reason for leaving.
     pub why: String,
-    /// Flows in the table.
+    /// Number of flows left in the table.
     pub flows: u64,
     /// Seconds until the process ends at the latest.
     pub at_most_s: u64,
 }
 
-/// A finding that was told.
+/// A reported finding.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Told {
-    /// Its name in metrics.
+    /// Name of the finding, as used in metrics.
     pub name: String,
-    /// What was found.
+    /// Description of the condition.
     pub text: String,
-    /// What to do.
+    /// Action for the operator.
     pub remedy: String,
-    /// How often.
+    /// How many times it was found.
     pub times: u64,
 }
 
-/// Something that people should know.
+/// A condition that the operator should see.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
-    /// Its name in metrics and on the page that explains it.
+    /// Name of the finding in metrics and in the documentation.
     pub name: &'static str,
-    /// What was found.
+    /// Description of the condition.
     pub text: String,
-    /// What to do.
+    /// Action for the operator.
     pub remedy: String,
 }
 
-/// A target of our group, or in mode routes an instance of our cluster.
+/// A target of the group; in mode routes, an instance of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Peer {
     /// Instance id or address.
     pub id: String,
-    /// Its private address, where it is known.
+    /// Private address, if known.
     pub address: Option<std::net::IpAddr>,
-    /// Its state; in mode routes the instance's, or `leading`.
+    /// State of the target; in mode routes the state of the instance, or `leading`.
     pub state: String,
-    /// Its availability zone, where it is known.
+    /// Availability zone, if known.
     pub zone: String,
 }
 
-/// Questions of one kind that ended alike.
+/// Number of calls of one operation with the same outcome.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Asked {
-    /// By the cloud's name.
+    /// Name of the operation in the cloud's API.
     pub operation: String,
-    /// `ok`, `throttled`, `transient`, `conflict`, `denied`, `absent` or `invalid`.
+    /// Outcome: `ok`, `throttled`, `transient`, `conflict`, `denied`, `absent` or `invalid`.
     pub outcome: String,
-    /// How many.
+    /// Number of calls.
     pub times: u64,
 }
 
 impl Report {
-    /// Sets what was asked of the cloud so far.
+    /// Sets the number of calls since start.
     pub fn asked(&mut self, counts: Counts) {
         let asked = |((operation, outcome), times): ((&str, &str), u64)| Asked {
             operation: operation.to_owned(),
@@ -149,7 +151,7 @@ impl Report {
         self.calls = counts.into_iter().map(asked).collect();
     }
 
-    /// Adds a finding, and logs it when it is new or says something new.
+    /// Adds a finding or counts it again, and logs it if its text is new.
     pub fn found(&mut self, finding: Finding) {
         let Finding { name, text, remedy } = finding;
         let at = match self.findings.binary_search_by(|told| told.name.as_str().cmp(name)) {
@@ -167,7 +169,7 @@ impl Report {
         told.times += 1;
     }
 
-    /// Sets what is in the way, and logs it when it is new.
+    /// Sets the trouble, and logs it if it is new.
     pub fn trouble(&mut self, trouble: String) {
         if self.trouble != trouble {
             tracing::error!("{}: {trouble}", self.cloud);
@@ -175,7 +177,7 @@ impl Report {
         self.trouble = trouble;
     }
 
-    /// All of it in a line; empty without a cloud.
+    /// Returns the status in one line; empty if no cloud is configured.
     pub fn line(&self) -> String {
         let mut line = match (self.cloud.as_str(), self.phase.as_str()) {
             ("", _) => return String::new(),

@@ -1,4 +1,4 @@
-//! Requests of a client to a cloud: retried by a policy, bounded in time, and counted.
+//! Requests to a cloud API: retried by a policy, bounded in time, and counted.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -11,11 +11,12 @@ use tokio::sync::watch;
 use crate::failure::{Operation, Setback};
 use crate::retry::{Clock, Pause, Policy, Retry, persist};
 
-/// Attempts by operation and outcome: `ok`, or a [`Failure`](crate::failure::Failure) as metrics
-/// name it.
+/// Number of attempts by operation and outcome: `ok`, or the metrics name of a
+/// [`Failure`](crate::failure::Failure).
 pub type Counts = BTreeMap<(&'static str, &'static str), u64>;
 
-/// How a client's requests are made. Clones share their counts and the source of their jitter.
+/// Settings and counters of a client's requests. Clones share the counters and the seed of the
+/// jitter.
 #[derive(Clone)]
 pub struct Requests {
     policy: Policy,
@@ -26,28 +27,29 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Requests by a policy, with a seed of jitter. `cancel` ends all of them when it says true.
+    /// Returns requests that follow `policy`, with `seed` for the jitter. All requests end when
+    /// `cancel` becomes true.
     pub fn new(policy: Policy, seed: u64, cancel: watch::Receiver<bool>) -> Requests {
         let (pause, seed) = (Arc::new(Clock::default()), Arc::new(AtomicU64::new(seed)));
         Requests { policy, pause, cancel, seed, counts: Arc::default() }
     }
 
-    /// The same by another policy.
+    /// Returns a clone that follows another policy.
     pub fn with_policy(&self, policy: Policy) -> Requests {
         Requests { policy, ..self.clone() }
     }
 
-    /// The same with time that passes otherwise between attempts.
+    /// Returns a clone with another clock for the time between attempts.
     pub fn with_pause(&self, pause: Arc<dyn Pause>) -> Requests {
         Requests { pause, ..self.clone() }
     }
 
-    /// The attempts so far.
+    /// Returns the number of attempts so far.
     pub fn counts(&self) -> Counts {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Makes a request until it is answered, or the policy gives up.
+    /// Repeats a request until it succeeds or the policy gives up.
     pub async fn persist<T, F: Future<Output = Result<T, Setback>>>(
         &self,
         ask: impl FnMut() -> F,
@@ -56,7 +58,7 @@ impl Requests {
         persist(retry, self.pause.as_ref(), self.cancel.clone(), ask).await
     }
 
-    /// Makes one attempt within a bound, and counts it.
+    /// Makes one attempt, limited to `bound`, and counts its outcome.
     pub async fn attempt<T>(
         &self,
         operation: Operation,

@@ -1,5 +1,5 @@
-//! Asking again: when, how often, and when to stop. The decision is a pure step; the loop below
-//! only carries it out.
+//! Retries: when, how often, and when to give up. [`Retry::step`] decides and has no side effects;
+//! [`persist`] makes the attempts and the pauses.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,50 +14,50 @@ mod hurry;
 
 pub use hurry::Hurry;
 
-/// How patiently to ask.
+/// Limits of the retries of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Policy {
-    /// The first pause is at most so long, each further one at most twice that.
+    /// Maximum of the first pause; the maximum doubles with each further pause.
     pub first: Duration,
-    /// No pause of ours is longer.
+    /// Upper limit of every pause, also of one that the cloud requests.
     pub longest: Duration,
-    /// No question is asked later than so long after the first.
+    /// Time after the first attempt past which no further attempt is started.
     pub whole: Duration,
 }
 
 impl Policy {
-    /// For the services' own interfaces.
+    /// Policy for the cloud's APIs.
     pub const API: Policy = Policy {
         first: Duration::from_secs(1),
         longest: Duration::from_secs(30),
         whole: Duration::from_secs(120),
     };
-    /// For the instance's own metadata.
+    /// Policy for the instance metadata service.
     pub const IMDS: Policy = Policy {
         first: Duration::from_secs(1),
         longest: Duration::from_secs(10),
         whole: Duration::from_secs(60),
     };
-    /// Once, for those who come back by themselves.
+    /// A single attempt, for callers that repeat the request themselves.
     pub const ONCE: Policy =
         Policy { first: Duration::ZERO, longest: Duration::ZERO, whole: Duration::ZERO };
 
-    /// The longest pause after so many earlier failures.
+    /// Returns the maximum pause after this number of earlier failures.
     pub fn ceiling(self, failures: u32) -> Duration {
         self.first.saturating_mul(1 << failures.min(16)).min(self.longest)
     }
 }
 
-/// What to do after a failure.
+/// What to do after a failed attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// Ask again after so long.
+    /// Retry after this pause.
     Wait(Duration),
-    /// Tell the caller.
+    /// Return the error to the caller.
     GiveUp,
 }
 
-/// One question on its way through its attempts.
+/// The retry state of one request.
 #[derive(Clone, Debug)]
 pub struct Retry {
     policy: Policy,
@@ -66,19 +66,20 @@ pub struct Retry {
 }
 
 impl Retry {
-    /// Before the first attempt.
+    /// Returns the state before the first attempt.
     pub fn new(policy: Policy, seed: u64) -> Retry {
         Retry { policy, failures: 0, rng: Rng::with_seed(seed) }
     }
 
-    /// After a failure, `since` the first attempt began. `after` is what the cloud asks for.
+    /// Decides after a failure. `since` is the time since the first attempt began, `after` the
+    /// delay that the cloud requests.
     pub fn step(&mut self, since: Duration, kind: Failure, after: Option<Duration>) -> Step {
         if !matches!(kind, Failure::Throttled | Failure::Transient) {
             return Step::GiveUp;
         }
         let ceiling = self.policy.ceiling(self.failures);
         self.failures += 1;
-        // Full jitter: instances that were refused at the same moment don't come back at the same.
+        // Full jitter: instances that failed at the same moment do not retry at the same moment.
         let jittered = ceiling.mul_f64(self.rng.f64());
         let pause = jittered.max(after.unwrap_or_default().min(self.policy.longest));
         if self.policy.longest.is_zero() || since.saturating_add(pause) > self.policy.whole {
@@ -88,19 +89,19 @@ impl Retry {
     }
 }
 
-/// How time passes between attempts.
+/// A clock and timer for the time between attempts; tests replace it.
 pub trait Pause: Send + Sync {
-    /// Since whenever, but always the same.
+    /// Returns the time since a fixed, arbitrary origin.
     fn now(&self) -> Duration;
-    /// Resolves so much later.
+    /// Resolves after `pause`.
     fn wait(&self, pause: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>>;
-    /// The same for a task of which so many calls are under way.
+    /// Like `wait`, for a task that has this number of calls in progress.
     fn idle(&self, pause: Duration, _calls: usize) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         self.wait(pause)
     }
 }
 
-/// Time as tokio keeps it.
+/// The tokio clock.
 pub struct Clock(tokio::time::Instant);
 
 impl Default for Clock {
@@ -119,7 +120,7 @@ impl Pause for Clock {
     }
 }
 
-/// Asks until there is an answer, the policy gives up, or `cancel` says true.
+/// Repeats a request until it succeeds, the policy gives up, or `cancel` becomes true.
 pub async fn persist<T, F: Future<Output = Result<T, Setback>>>(
     mut retry: Retry,
     pause: &dyn Pause,
@@ -159,7 +160,7 @@ pub async fn persist<T, F: Future<Output = Result<T, Setback>>>(
     }
 }
 
-/// Resolves when somebody says true, and never when all who could have gone.
+/// Resolves when the channel's value becomes true; never resolves if all senders are gone.
 pub async fn told_to_stop(cancel: &mut watch::Receiver<bool>) {
     if cancel.wait_for(|stop| *stop).await.is_err() {
         std::future::pending::<()>().await;

@@ -1,14 +1,14 @@
-//! The runner performs the effects of a cloud's lifecycle: it makes the calls, forwards their
-//! answers to the state machine, and applies to the appliance what that decides.
+//! The runner performs the effects of a cloud's lifecycle: it makes the calls, passes their answers
+//! to the state machine, and applies its decisions to the appliance.
 //!
 //! ```text
 //!   metadata, cloud --> place: what the appliance is registered as, and where --> journal
 //!                                   |
 //!   ticks, ability, SIGTERM, answers --> Machine --> calls, probe, tunnels, findings, exit
 //! ```
-//! Nothing waits here for the cloud: each call is a task, and its answer an event. Where the cloud
-//! can't tell the place after a restart, the one in the journal will do: an outage of its API must
-//! not take a machine out that works.
+//! The runner never blocks on the cloud: each call is a task, and its answer is an event. If the
+//! cloud cannot report the place after a restart, the journal's place is used: an outage of the
+//! cloud's API must not take a working machine out of service.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -30,14 +30,14 @@ use crate::report::{Finding, Leaving, Report};
 use crate::requests::Counts;
 use crate::retry::{Clock, Pause, Policy, Retry, Step};
 
-/// From step to step.
+/// Interval of the state machine's ticks.
 const TICK: Duration = Duration::from_secs(1);
-/// After a search for the place that failed: for what may pass by itself, and for what somebody has
-/// to mend.
+/// Pauses after a failed search for the place: `SOON` for temporary errors, `LATER` for those that
+/// the operator has to fix.
 const SOON: Policy = Policy { first: Duration::from_secs(1), longest: LATER, whole: Duration::MAX };
 const LATER: Duration = Duration::from_secs(15);
-/// How long the cloud may take to tell the place when one is in the journal: less than a gateway
-/// takes to give the appliance up, see each cloud's `life.rs`.
+/// Time limit of a search if the journal has a place. It must be shorter than the time in which a
+/// gateway marks the appliance unhealthy; see each cloud's `life.rs`.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 type Call<L> = <<L as Lifecycle>::Machine as Machine>::Call;
@@ -46,73 +46,76 @@ type Tunnels<L> = <<L as Lifecycle>::Machine as Machine>::Tunnels;
 type Kept<L> = <<L as Lifecycle>::Machine as Machine>::Kept;
 type Told<L> = (Answer<L>, Option<<L as Lifecycle>::Seen>);
 
-/// A search on its way. It is boxed: the SDKs' futures are too deep to be laid out in another.
+/// A boxed future of the cloud's client; unboxed, the SDKs' futures would nest too deeply for the
+/// compiler to lay out.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// What differs from cloud to cloud.
+/// The parts of the runner that differ from cloud to cloud.
 pub trait Lifecycle: Send + Sync + Sized + 'static {
-    /// The cloud's name in reports and in the log.
+    /// Name of the cloud in reports and logs.
     const CLOUD: &'static str;
-    /// The reason of the probe's 503 before the first search for the place has ended.
+    /// Reason of the probe's 503 until the first search for the place ends.
     const SEARCHES: &'static str;
-    /// Where the appliance belongs, and as what.
+    /// The appliance's registration: what it is registered as, and where.
     type Place: Serialize + DeserializeOwned + Send + Sync + 'static;
-    /// Why no place was found.
+    /// Error of a search for the place.
     type Error: SearchError;
-    /// The state machine.
+    /// The lifecycle state machine.
     type Machine: Machine<Kept: Serialize + DeserializeOwned>;
-    /// What a call reports beside its answer.
+    /// Data that a call returns in addition to its answer, for the report.
     type Seen: Send + 'static;
 
-    /// The appliance.
+    /// Returns the appliance.
     fn appliance(&self) -> &dyn Appliance;
-    /// The seed of jitter.
+    /// Returns the seed of the retry jitter.
     fn seed(&self) -> u64;
-    /// The calls so far, for the report.
+    /// Returns the number of calls so far, for the report.
     fn asked(&self) -> Counts;
-    /// Searches the place, once.
+    /// Searches the place once.
     fn find(&self) -> Pending<'_, Result<Self::Place, Self::Error>>;
-    /// What the place is searched by; a place that was found by something else says nothing.
+    /// Returns the search criteria. A place in the journal that was found by other criteria is not
+    /// used.
     fn searches_by(&self) -> String;
-    /// Whether the place is another machine's, as far as is known: an image that was made of a
-    /// running appliance has its journal, and not its identity.
+    /// Returns true if the place is known to belong to another machine: an image made of a running
+    /// appliance contains its journal.
     fn is_others<'a>(&'a self, place: &'a Self::Place) -> Pending<'a, bool>;
-    /// Logs a place that the appliance takes.
+    /// Logs the place that the appliance uses.
     fn log(&self, place: &Self::Place);
-    /// The place's name in the log.
+    /// Returns the name of the place for the log.
     fn name(place: &Self::Place) -> &dyn Display;
-    /// The state machine at a place, and what is kept of it from the start. `before` is what the
-    /// journal has.
+    /// Returns the state machine for a place, and the state to write to the journal at start.
+    /// `before` is the content of the journal.
     fn start(
         &self,
         place: &Self::Place,
         before: Option<Journal<Self::Place, Kept<Self>>>,
         now: Instant,
     ) -> (Self::Machine, Option<Kept<Self>>);
-    /// The call as a task of its own.
+    /// Makes the call; the returned future runs as its own task.
     fn ask(
         &self,
         call: Call<Self>,
         place: &Arc<Self::Place>,
         machine: &Self::Machine,
     ) -> impl Future<Output = Told<Self>> + Send + 'static;
-    /// Takes into the report what a call showed, and returns what people should know of it.
+    /// Updates the report with the result of a call, and returns findings for the operator.
     fn observe(
         &self,
         place: &Self::Place,
         told: (&Answer<Self>, Option<Self::Seen>),
         report: &mut Report,
     ) -> Vec<Finding>;
-    /// Describes the state machine and its place in the report: `state` is empty or `none` outside.
+    /// Describes the state machine and its place in the report. `state` is empty or `none` if the
+    /// appliance is not registered.
     fn describe(&self, machine: &Self::Machine, place: &Self::Place, report: &mut Report);
 
-    /// Whether probes pass before there is a place.
+    /// Returns true if health probes pass before the place is found.
     fn passes_early(&self) -> bool {
         false
     }
-    /// Whether probes pass although the appliance is not able.
+    /// Sets whether health probes pass although the appliance is not able.
     fn preboot(&self, _pass: bool) {}
-    /// Events that come before all others.
+    /// Returns events to process before every other event.
     fn sense(
         &self,
         _place: &Self::Place,
@@ -120,28 +123,30 @@ pub trait Lifecycle: Send + Sync + Sized + 'static {
     ) -> Vec<Event<Answer<Self>, Tunnels<Self>>> {
         Vec::new()
     }
-    /// Has the data plane follow tunnels.
+    /// Sets the tunnels of the data plane.
     fn follow(&self, _place: &Self::Place, _tunnels: Tunnels<Self>) {}
-    /// The answer that tells the state machine that the place came from the journal.
+    /// Returns the answer that informs the state machine that the place came from the journal,
+    /// because the cloud failed with `error`.
     fn silent(error: CallError) -> Answer<Self>;
 }
 
-/// Why no place was found.
+/// Error of a search for the place.
 pub trait SearchError: Display + From<CallError> + Send {
-    /// What the cloud didn't tell, where it says nothing about the place: it can't or won't.
+    /// Returns the error of the call if the cloud gave no information about the place, so that the
+    /// journal's place may be used.
     fn silence(&self) -> Option<&CallError>;
-    /// Whether it may pass soon, and by itself.
+    /// Returns true if a retry may soon succeed without intervention.
     fn passes(&self) -> bool;
 }
 
-/// What is kept on disk: the place, and what the next process has to know of the lifecycle.
+/// The journal on disk: the place, and the lifecycle state for the next process.
 #[derive(Serialize, Deserialize)]
 pub struct Journal<P, K> {
-    /// What the place was searched by.
+    /// Search criteria by which the place was found.
     by: String,
     /// The place.
     pub place: P,
-    /// Of the lifecycle at that place, whatever it was searched by.
+    /// Lifecycle state at that place, independent of the search criteria.
     #[serde(default = "Option::default", skip_serializing_if = "Option::is_none")]
     pub life: Option<K>,
 }
@@ -158,7 +163,7 @@ pub struct Runner<L: Lifecycle> {
 }
 
 impl<L: Lifecycle> Runner<L> {
-    /// A runner that is ready to begin. `journal` is the file that outlives the process.
+    /// Returns a runner that is ready to start. `journal` is the state file kept across restarts.
     pub fn new(lifecycle: L, journal: Option<PathBuf>) -> Runner<L> {
         let report =
             Report { cloud: L::CLOUD.into(), phase: "looking".into(), ..Report::default() };
@@ -167,7 +172,7 @@ impl<L: Lifecycle> Runner<L> {
         Runner { lifecycle, begun, pause, journal, report, flows: 0, calls }
     }
 
-    /// The same with time that passes otherwise.
+    /// Replaces the clock, for tests.
     pub fn with_pause(self, pause: Arc<dyn Pause>) -> Runner<L> {
         Runner { pause, ..self }
     }
@@ -176,29 +181,29 @@ impl<L: Lifecycle> Runner<L> {
         self.begun + self.pause.now()
     }
 
-    /// Runs until the appliance may end. Each message of `terminate` is a SIGTERM; a closed channel
-    /// means nothing.
+    /// Runs until the process may end, and returns how the lifecycle ended. Each message on
+    /// `terminate` is a SIGTERM; a closed channel has no effect.
     pub async fn run(mut self, mut terminate: mpsc::Receiver<()>) -> Exit {
         self.hold_back(L::SEARCHES.to_owned());
         self.publish();
         let (place, silence) = tokio::select! {
             found = self.find_place() => found,
-            // Nothing was written yet, and no traffic comes on the appliance's word.
+            // The appliance has not registered yet, so there is nothing to drain.
             Some(()) = terminate.recv() => return Exit::Drained,
         };
         self.lifecycle.log(&place);
         self.stay(Arc::new(place), silence, &mut terminate).await
     }
 
-    /// Before there is a place the cloud does not know the appliance.
+    /// Sets the probe's answer for the time before the place is found.
     fn hold_back(&self, why: String) {
         let pass = self.lifecycle.passes_early();
         self.lifecycle.preboot(pass);
         self.lifecycle.appliance().hold_back(if pass { Vec::new() } else { vec![why] });
     }
 
-    /// The place, however long that takes, and why the cloud could not tell it where it is one of
-    /// the journal. What is in the way is reported meanwhile.
+    /// Searches until a place is found. Returns it, and if it is the journal's, the error that kept
+    /// the cloud from reporting it. Errors are reported in the meantime.
     async fn find_place(&mut self) -> (L::Place, Option<CallError>) {
         let mut soon = Retry::new(SOON, self.lifecycle.seed());
         loop {
@@ -244,7 +249,7 @@ impl<L: Lifecycle> Runner<L> {
         (!others && by == self.lifecycle.searches_by()).then_some(place)
     }
 
-    /// One search, with little time where the journal has a place.
+    /// Searches the place once, limited to [`PATIENCE`] if there is a journal.
     async fn search(&self) -> Result<L::Place, L::Error> {
         let found = self.lifecycle.find();
         if !self.journal.as_ref().is_some_and(|file| file.exists()) {
@@ -269,7 +274,8 @@ impl<L: Lifecycle> Runner<L> {
         if silence.is_none() {
             self.write_journal(&place, life.as_ref());
         }
-        // The cloud was asked just now: to ask once more would only hold the probe back for longer.
+        // The cloud failed a moment ago: another call before the first step would only delay the
+        // probe.
         let mut event = silence.map_or(Event::Tick, |error| Event::Told(L::silent(error)));
         let mut next = self.now();
         loop {
@@ -299,7 +305,7 @@ impl<L: Lifecycle> Runner<L> {
         }
     }
 
-    /// Performs an effect; how the lifecycle ends, if it does.
+    /// Performs an effect. Returns how the lifecycle ended, if it did.
     fn perform(
         &mut self,
         effect: Effect<Call<L>, Tunnels<L>, Kept<L>>,
@@ -312,7 +318,8 @@ impl<L: Lifecycle> Runner<L> {
                 self.calls.begin(call, self.lifecycle.ask(call, place, machine));
             }
             Effect::Probe { pass, reasons } => {
-                // Not able, and 200 all the same: that is until it was able for the first time.
+                // The probe passes although the appliance is not able: only before it is able for
+                // the first time.
                 self.lifecycle.preboot(pass && appliance.able().is_err());
                 appliance.hold_back(if pass { Vec::new() } else { reasons });
             }
@@ -325,7 +332,7 @@ impl<L: Lifecycle> Runner<L> {
         None
     }
 
-    /// The answer of a call that ended.
+    /// Returns the answer of a call that ended, and updates the report.
     fn answer(&mut self, ended: Ended<Call<L>, Told<L>>, place: &L::Place) -> Answer<L> {
         let (answer, seen) = match ended {
             Ended::Answered(told) => told,

@@ -1,4 +1,4 @@
-//! What is asked of Azure: the operations of [`azure::names`] that private links need, by sides.
+//! The operations of [`azure::names`] that private links need, by side.
 
 use azure::names::Known;
 pub(crate) use azure::names::{
@@ -9,7 +9,7 @@ pub(crate) use azure::names::{
     ZONE_LINKS_GET, ZONE_LINKS_LIST, ZONE_LINKS_PUT, ZONES_DELETE, ZONES_GET, ZONES_PUT, in_group,
 };
 
-/// What the service's side needs, for whoever writes its role.
+/// Operations of the service side, which its role has to permit.
 pub const SERVICE_SIDE: &[Known] = &[
     LOAD_BALANCERS_LIST,
     NETWORKS_GET,
@@ -22,7 +22,7 @@ pub const SERVICE_SIDE: &[Known] = &[
     LINK_CONNECTIONS_LIST,
     LINK_CONNECTIONS_PUT,
 ];
-/// What the consumers' side needs.
+/// Operations of the consumer side.
 pub const ENDPOINT_SIDE: &[Known] = &[
     ENDPOINTS_GET,
     ENDPOINTS_PUT,
@@ -40,7 +40,7 @@ pub const ENDPOINT_SIDE: &[Known] = &[
     ZONE_LINKS_PUT,
     ZONE_LINKS_DELETE,
 ];
-/// What an owner by lease needs besides.
+/// Additional operations for a lease.
 pub const LEASE: &[Known] = &[TEXTS_GET, TEXTS_PUT];
 
 #[cfg(test)]

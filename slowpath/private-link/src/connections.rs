@@ -1,4 +1,4 @@
-//! Connections of endpoints to the service: listed, approved, rejected.
+//! Endpoint connections of the service: listing, approval, rejection.
 
 use std::time::Duration;
 
@@ -16,20 +16,20 @@ use crate::object::{Aspect, Connection, Reason};
 use crate::time::Time;
 use crate::turn::Side;
 
-/// A call of [`decide`] may take so long.
+/// Time limit of a call of [`decide`].
 const BOUND: Duration = Duration::from_secs(30);
 
-/// What becomes of a connection.
+/// Decision about a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// Its packets come through.
+    /// Traffic is admitted.
     Approved,
-    /// They don't; its endpoint has to be made anew before it can ask again.
+    /// Traffic is refused; the endpoint has to be created anew before it can request again.
     Rejected,
 }
 
 impl Verdict {
-    /// As Azure writes it.
+    /// Returns the state as Azure spells it.
     pub fn as_str(self) -> &'static str {
         match self {
             Verdict::Approved => "Approved",
@@ -38,11 +38,11 @@ impl Verdict {
     }
 }
 
-/// Approves or rejects a connection of a service on a person's word: the connection as it is then,
-/// or none where there is none of that name.
+/// Approves or rejects a connection of a service on request of the operator. Returns the connection
+/// with its new state, or `None` if there is none of that name.
 ///
 /// # Errors
-/// Azure's.
+/// Those of Azure.
 pub async fn decide(
     arm: &dyn Arm,
     pause: &dyn Pause,
@@ -64,8 +64,8 @@ pub async fn decide(
     }))
 }
 
-/// Looks at all connections: those that wait are approved where the object says so, and told where
-/// nobody has. When to look again.
+/// Reads all connections. Pending ones are approved if the spec approves their subscription, and
+/// reported otherwise. Returns when to check again.
 pub(crate) async fn look(course: &mut Course<'_>, service: &Value) -> Result<Duration, Setback> {
     let Some(id) = id_of(service) else { return Ok(DRIFT) };
     let side = course.turn.service();
@@ -93,7 +93,7 @@ pub(crate) async fn look(course: &mut Course<'_>, service: &Value) -> Result<Dur
     Ok(SOON)
 }
 
-/// Who waits for a decision, in a sentence; empty for nobody.
+/// Returns a message about the connections that wait for a decision; empty if there are none.
 fn waiting(course: &Course<'_>) -> String {
     let connections = course.status.service.connections.iter();
     let named: Vec<String> = connections
@@ -110,12 +110,12 @@ fn waiting(course: &Course<'_>) -> String {
     format!("{}; weir pls approve {object} NAME, or reject", named.join(", "))
 }
 
-/// All of a service, from all pages.
+/// Returns all connections of a service, from all pages.
 pub(crate) async fn all(side: &Side<'_>, service: &ResourceId) -> Result<Vec<Value>, Setback> {
     side.list(&ask::LINK_CONNECTIONS_LIST.at(format!("{service}/privateEndpointConnections"))).await
 }
 
-/// What has neither name nor state is none.
+/// Parses a connection; `None` without a name or a state.
 pub(crate) fn read(there: &Value) -> Option<Connection> {
     let properties = &there["properties"];
     let state = &properties["privateLinkServiceConnectionState"];
@@ -128,7 +128,7 @@ pub(crate) fn read(there: &Value) -> Option<Connection> {
     })
 }
 
-/// Writes a verdict; that is done at once.
+/// Writes a decision, which takes effect at once.
 pub(crate) async fn judge(
     side: &Side<'_>,
     service: &ResourceId,
@@ -156,7 +156,7 @@ pub(crate) async fn judge(
 mod tests {
     use super::*;
 
-    /// Microsoft's published examples.
+    /// Reads Microsoft's published examples.
     #[test]
     #[ignore = "needs published examples: make fixtures FIXTURES=DIR"]
     fn connections_are_read_as_microsoft_writes_them() {

@@ -1,21 +1,21 @@
-//! A round on its way: what it works on, and what it has found so far.
+//! State of a running round: its object, and its results so far.
 
 use std::time::Duration;
 
 use crate::object::{Object, Status};
 use crate::turn::Turn;
 
-/// What is as it should be is looked at again after so long: others may change it.
+/// Interval at which resources in their desired state are checked for changes by others.
 pub(crate) const DRIFT: Duration = Duration::from_secs(5 * 60);
 
-/// Something that happened.
+/// An event of an object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// Somebody may have to do something.
+    /// True if the operator may have to act.
     pub warning: bool,
-    /// One word for machines.
+    /// Reason in one word, for programs.
     pub reason: &'static str,
-    /// A sentence for people.
+    /// Message in one sentence, for the operator.
     pub message: String,
 }
 
@@ -29,7 +29,7 @@ impl Event {
     }
 }
 
-/// A round on its way.
+/// State of a running round.
 pub(crate) struct Course<'a> {
     pub(crate) turn: &'a Turn<'a>,
     pub(crate) object: &'a Object,

@@ -1,5 +1,6 @@
-//! Taking everything back: the consumers' side and the service's side each in its order, neither
-//! held up by the other. What is not there is done; what others made stays.
+//! Deletion of everything that was created for an object: consumer side and service side each in
+//! its order, independently of each other. Absent resources count as deleted; resources created by
+//! others stay.
 
 use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
@@ -15,9 +16,9 @@ use crate::object::{Aspect, Fixed, Reason, Step};
 use crate::service::is_ours;
 use crate::turn::{State, busy};
 
-/// When to come back; none where nothing of ours is left.
+/// Performs the next step. Returns when to continue, or `None` if nothing is left.
 pub(crate) async fn take_back(course: &mut Course<'_>) -> Option<Duration> {
-    // Before the first step nothing was made.
+    // Nothing was created before the location was stored.
     let fixed = course.status.fixed.clone()?;
     let message = "the object is deleted; what was made for it is taken back";
     course.tell(Aspect::Available, (false, Reason::Deleting), message);
@@ -49,7 +50,7 @@ fn pause_of(course: &mut Course<'_>, side: Outcome<()>) -> Option<Duration> {
     Some(stop.after)
 }
 
-/// Names first, then the endpoint to which they lead.
+/// Removes the DNS names first, then the endpoint to which they point.
 async fn consumers(course: &mut Course<'_>, fixed: &Fixed) -> Outcome<()> {
     let Some(wanted) = &fixed.endpoint else { return Continue(()) };
     let side = course.turn.endpoint();
@@ -81,7 +82,7 @@ fn without_endpoint(course: &mut Course<'_>) -> Outcome<()> {
     Continue(())
 }
 
-/// Connections are rejected before the service goes: Azure keeps one that somebody uses.
+/// Rejects the connections before it deletes the service: Azure does not delete one in use.
 async fn service(course: &mut Course<'_>, fixed: &Fixed) -> Outcome<()> {
     let side = course.turn.service();
     side.settle(&mut course.status.service.running).await?;

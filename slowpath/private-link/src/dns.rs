@@ -1,8 +1,8 @@
-//! Names that lead to the endpoint: zones, their records, their links to the network.
+//! DNS names that point to the endpoint: private zones, records, and links to the network.
 //!
-//! A zone may be shared: objects of one fleet, people and other programs have records in it. So a
-//! zone is made with the fleet's tag alone, is not changed when it is there, and goes with the last
-//! record in it. Records and links bear the object's own tags.
+//! A zone may contain records of other objects, people and programs. A zone is therefore created
+//! with the fleet's tag only, is not changed if it exists, and is deleted with the last record in
+//! it. Records and links have the object's own tags.
 
 use std::net::Ipv4Addr;
 use std::ops::ControlFlow::{Break, Continue};
@@ -20,16 +20,17 @@ use crate::names;
 use crate::object::{Aspect, Fixed, FixedEndpoint, Reason, Step, Zone, ZoneStatus};
 use crate::turn::{State, busy};
 
-/// For how long others may remember an address, in seconds.
+/// Time to live of the records, in seconds.
 const TTL: u32 = 300;
-/// What is known of a network's other zones is asked again after so long.
+/// Interval at which a network linked to another zone of the same name is checked again.
 const ELSEWHERE: Duration = Duration::from_secs(60 * 60);
 
 fn error(setback: Setback) -> Stop {
     Stop::failed(Aspect::Names, Reason::AzureError, &setback)
 }
 
-/// Writes down which records and links are about to be made; whether that was news.
+/// Records in the status which records and links are about to be created. Returns true if there are
+/// new ones.
 pub(crate) fn note(course: &mut Course<'_>, fixed: &Fixed) -> bool {
     let (Some(endpoint), Some(spec)) = (&fixed.endpoint, &course.object.spec.endpoint) else {
         return false;
@@ -57,7 +58,7 @@ pub(crate) fn note(course: &mut Course<'_>, fixed: &Fixed) -> bool {
     news
 }
 
-/// Goes one step on; when to look again where nothing is left to do.
+/// Performs the next step. Returns when to check again if nothing is left to do.
 pub(crate) async fn keep(
     course: &mut Course<'_>,
     endpoint: &FixedEndpoint,
@@ -85,7 +86,7 @@ pub(crate) async fn keep(
     Continue(DRIFT)
 }
 
-/// The zone is there.
+/// Creates the zone if it does not exist.
 async fn made(course: &mut Course<'_>, id: &ResourceId) -> Outcome<()> {
     let side = course.turn.endpoint();
     match side.get(&ask::ZONES_GET.at(id)).await.or_stop(error)? {
@@ -102,7 +103,7 @@ async fn made(course: &mut Course<'_>, id: &ResourceId) -> Outcome<()> {
     side.begun(&mut course.status.endpoint.running, Step::WriteZone, begun)
 }
 
-/// A name leads to the address, and to nothing else.
+/// Points a name to the address, as its only one.
 async fn lead(
     course: &mut Course<'_>,
     zone: &ResourceId,
@@ -140,7 +141,7 @@ fn is_ours(course: &Course<'_>, tags: &Value) -> bool {
     names::made_for(tags, &course.turn.settings.fleet, &course.object.name)
 }
 
-/// The network knows the zone: by any link, since it can have but one.
+/// Links the zone to the network unless any link does so already, since Azure allows only one.
 async fn linked(
     course: &mut Course<'_>,
     zone: &ResourceId,
@@ -183,8 +184,8 @@ async fn linked(
     }
 }
 
-/// Looks after an operation of this side. Azure may find only while it links a zone that the
-/// network knows another one of that name.
+/// Polls the long operation of this side. Azure may detect only during the link operation that the
+/// network is linked to another zone of that name.
 pub(crate) async fn settle(course: &mut Course<'_>) -> Outcome<()> {
     let about = course.status.endpoint.running.as_ref();
     let about = about.and_then(|running| ResourceId::parse(&running.handle.resource).ok());
@@ -199,7 +200,7 @@ pub(crate) async fn settle(course: &mut Course<'_>) -> Outcome<()> {
     }
 }
 
-/// The network knows another zone of that name: whoever linked that one wants it so.
+/// Notes that the network is linked to another zone of that name, which is taken as intended.
 fn elsewhere(course: &mut Course<'_>, zone: &str) {
     let message = format!("the network knows another zone {zone} already, which stays");
     course.events.push(Event::note("ZoneLinkedElsewhere", message));
@@ -214,7 +215,7 @@ fn known_elsewhere(course: &Course<'_>, zone: &ResourceId) -> bool {
     since.is_some_and(|since| course.turn.now < since.after(ELSEWHERE))
 }
 
-/// Zones and records that are not wanted any more.
+/// Removes zones, records and links that are no longer desired.
 async fn forget(course: &mut Course<'_>, wanted: &[Zone]) -> Outcome<()> {
     for (name, noted) in course.status.endpoint.zones.clone() {
         let Some(zone) = wanted.iter().find(|zone| zone.name.eq_ignore_ascii_case(&name)) else {
@@ -238,7 +239,7 @@ async fn forget(course: &mut Course<'_>, wanted: &[Zone]) -> Outcome<()> {
     Continue(())
 }
 
-/// What is ours of a zone goes: records, links, and the zone where nothing is left in it.
+/// Removes the object's records and links from a zone, and the zone itself if it is then empty.
 pub(crate) async fn remove(course: &mut Course<'_>, name: &str) -> Outcome<()> {
     let Some(noted) = course.status.endpoint.zones.get(name).cloned() else { return Continue(()) };
     for record in &noted.records {
@@ -254,7 +255,7 @@ pub(crate) async fn remove(course: &mut Course<'_>, name: &str) -> Outcome<()> {
     Continue(())
 }
 
-/// Our record of a name goes.
+/// Removes the object's record of a name.
 async fn unlead(course: &mut Course<'_>, zone: &ResourceId, record: &str) -> Outcome<()> {
     let side = course.turn.endpoint();
     let id = zone.child("A", record);
@@ -275,8 +276,8 @@ async fn unlink(course: &mut Course<'_>, link: &ResourceId) -> Outcome<()> {
     }
 }
 
-/// Whether our fleet made the zone and nobody has anything in it. What Azure itself puts there
-/// doesn't count.
+/// Returns true if the fleet created the zone and it is empty, except for the SOA record that Azure
+/// creates.
 async fn is_last(course: &mut Course<'_>, zone: &ResourceId) -> Outcome<bool> {
     let side = course.turn.endpoint();
     let Some(there) = side.get(&ask::ZONES_GET.at(zone)).await.or_stop(error)? else {
@@ -297,7 +298,7 @@ async fn is_last(course: &mut Course<'_>, zone: &ResourceId) -> Outcome<bool> {
     Continue(links.is_empty() && !records.iter().any(others))
 }
 
-/// Deletes a zone or a link, and waits for that by the handle.
+/// Deletes a zone or a link, and stores the handle of the operation.
 async fn delete(course: &mut Course<'_>, ask: Ask) -> Outcome<()> {
     let side = course.turn.endpoint();
     let begun: Begun = side.delete(&ask).await.or_stop(error)?;

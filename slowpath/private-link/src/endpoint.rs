@@ -1,4 +1,4 @@
-//! The consumers' side: the endpoint in their network, its approval, its address, its names.
+//! The consumer side: the private endpoint, its approval, its address, its DNS names.
 
 use std::net::Ipv4Addr;
 use std::ops::ControlFlow::{Break, Continue};
@@ -16,8 +16,7 @@ use crate::names::{self, id_of};
 use crate::object::{Aspect, Fixed, Reason, Step};
 use crate::turn::{State, busy};
 
-/// Where an endpoint's connections may lie: those that somebody approves, and those that nobody
-/// has to.
+/// Properties that hold an endpoint's connections: those that need approval, and those that do not.
 const CONNECTIONS: [&str; 2] =
     ["manualPrivateLinkServiceConnections", "privateLinkServiceConnections"];
 
@@ -25,7 +24,7 @@ pub(crate) fn error(setback: Setback) -> Stop {
     Stop::failed(Aspect::Endpoint, Reason::AzureError, &setback)
 }
 
-/// Goes one step on; when to look again where nothing is left to do.
+/// Performs the next step. Returns when to check again if nothing is left to do.
 pub(crate) async fn keep(course: &mut Course<'_>, fixed: &Fixed) -> Outcome<Duration> {
     let Some(wanted) = &fixed.endpoint else { return Continue(Duration::MAX) };
     let side = course.turn.endpoint();
@@ -69,7 +68,7 @@ pub(crate) async fn keep(course: &mut Course<'_>, fixed: &Fixed) -> Outcome<Dura
     dns::keep(course, wanted, address).await
 }
 
-/// It was there, and somebody deleted it.
+/// Notes that a known endpoint was deleted by another party.
 fn gone(course: &mut Course<'_>) {
     course.status.endpoint.address = None;
     let Some(id) = course.status.endpoint.id.take() else { return };
@@ -107,7 +106,8 @@ async fn create(
     Break(Stop::at_once(Aspect::Endpoint, "the endpoint was made"))
 }
 
-/// It leads to what is not there any more: Azure connects an endpoint once.
+/// Deletes an endpoint that can no longer reach the service, because Azure connects an endpoint
+/// only once.
 async fn replace(course: &mut Course<'_>, id: &ResourceId, why: String) -> Outcome<Duration> {
     let side = course.turn.endpoint();
     let begun = side.delete(&ask::ENDPOINTS_DELETE.at(id)).await.or_stop(error)?;
@@ -116,7 +116,7 @@ async fn replace(course: &mut Course<'_>, id: &ResourceId, why: String) -> Outco
     course.tell(Aspect::Endpoint, (false, Reason::AzureError), &why);
     course.events.push(Event::warning("EndpointReplaced", why));
     side.begun(&mut course.status.endpoint.running, Step::DeleteEndpoint, begun)?;
-    // Not at once: what is made again may be astray again.
+    // Not at once, because the new endpoint may have the same problem.
     let message = "the endpoint was deleted, to be made again";
     Break(Stop::taken(Aspect::Endpoint, message))
 }
@@ -126,11 +126,11 @@ fn connection(body: &Value) -> &Value {
     found.max_by_key(|properties| !properties.is_null()).unwrap_or(&Value::Null)
 }
 
-/// Why it can't ever lead to the service, if so.
+/// Returns why the endpoint can never reach the service, if that is the case.
 fn astray(body: &Value, alias: &str) -> Option<String> {
     let connection = connection(body);
     let to = connection["privateLinkServiceId"].as_str().unwrap_or_default();
-    // Azure may tell the service's id where it was told its alias.
+    // Azure may return the service's id although its alias was written.
     if !to.is_empty() && !to.starts_with('/') && !to.eq_ignore_ascii_case(alias) {
         return Some(format!("it led to {to}, and the service is {alias} now; it is made again"));
     }
@@ -150,7 +150,7 @@ fn approved(body: &Value) -> Outcome<()> {
     Break(Stop::wait(Aspect::Endpoint, Reason::NotApproved, message))
 }
 
-/// By its own word, else by its interface's.
+/// Returns the endpoint's address from its own body, else from that of its network interface.
 async fn address(course: &mut Course<'_>, body: &Value) -> Outcome<Ipv4Addr> {
     let first = |list: &Value| list[0].as_str().and_then(|text| text.parse::<Ipv4Addr>().ok());
     let told = body["properties"]["customDnsConfigs"].as_array().into_iter().flatten();

@@ -1,4 +1,4 @@
-//! When to come back after a failure, by what Azure said.
+//! Delays after errors, by their class.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -7,20 +7,20 @@ use clouds::failure::{Failure, Setback};
 
 use crate::object::{Aspect, Reason};
 
-/// After a throttled question, where Azure names no time.
+/// Delay after throttling, if Azure requests none.
 const THROTTLED: Duration = Duration::from_secs(5 * 60);
-/// No longer than that, whatever Azure names.
+/// Maximum delay, also of one that Azure requests.
 const LONGEST: Duration = Duration::from_secs(60 * 60);
-/// Somebody has to give a permission.
+/// Delay after an error that the operator has to fix by granting a permission.
 const DENIED: Duration = Duration::from_secs(10 * 60);
-/// Somebody else is writing.
+/// Delay after a conflict with another writer.
 const CONFLICT: Duration = Duration::from_secs(30);
-/// Anything else.
+/// Delay after all other errors.
 const OTHER: Duration = Duration::from_secs(2 * 60);
-/// Something is not there yet.
+/// Delay if something does not exist yet.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
-/// When to come back.
+/// Returns the delay after an error.
 pub fn pause_after(setback: &Setback) -> Duration {
     match setback.error.kind {
         Failure::Throttled => setback.after.unwrap_or(THROTTLED).min(LONGEST),
@@ -31,73 +31,73 @@ pub fn pause_after(setback: &Setback) -> Duration {
 }
 
 /// The outcome of one step of a round on one side. `Continue` holds what the next step needs;
-/// `Break` ends the round on this side, which is a failure only where [`Stop::cause`] says so.
+/// `Break` ends the round on this side, which is a failure only if the cause is [`Cause::Failed`].
 pub(crate) type Outcome<T> = ControlFlow<Stop, T>;
 
-/// Why a round goes no further on one side.
+/// Why a round stops on one side.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Stop {
-    /// What it got no further with.
+    /// The aspect that stopped.
     pub(crate) aspect: Aspect,
-    /// Whether something failed.
+    /// The cause.
     pub(crate) cause: Cause,
-    /// Why, for machines.
+    /// Reason in one word, for programs.
     pub(crate) reason: Reason,
-    /// Why, for people.
+    /// Message in one sentence, for the operator.
     pub(crate) message: String,
-    /// When to come back.
+    /// Delay until the next round.
     pub(crate) after: Duration,
 }
 
-/// What ended a round on one side.
+/// Cause of a stop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cause {
-    /// Azure took a change; its effect is looked at by a later round.
+    /// Azure accepted a change; a later round checks its effect.
     Taken,
-    /// Something is not there yet, or an operation goes on.
+    /// Something does not exist yet, or an operation is in progress.
     Waiting,
-    /// A person has to change the object or something at Azure.
+    /// The operator has to change the object or something at Azure.
     Blocked,
-    /// Azure refused a call, or did not answer it. Until [`Stop::after`] this side asks nothing.
+    /// A call failed. Until [`Stop::after`] has passed, this side makes no calls.
     Failed,
 }
 
 impl Stop {
-    /// Something is not there yet.
+    /// Returns a stop because something does not exist yet.
     pub(crate) fn wait(aspect: Aspect, reason: Reason, message: impl Into<String>) -> Stop {
         Stop { aspect, cause: Cause::Waiting, reason, message: message.into(), after: SOON }
     }
 
-    /// A call came to nothing.
+    /// Returns a stop because a call failed.
     pub(crate) fn failed(aspect: Aspect, reason: Reason, setback: &Setback) -> Stop {
         let message = setback.error.to_string();
         Stop { aspect, cause: Cause::Failed, reason, message, after: pause_after(setback) }
     }
 
-    /// Somebody has to do something; the pause is that of an error which Azure doesn't explain.
+    /// Returns a stop because the operator has to act, with the delay of an unspecific error.
     pub(crate) fn mend(aspect: Aspect, reason: Reason, message: impl Into<String>) -> Stop {
         Stop { cause: Cause::Blocked, after: OTHER, ..Stop::wait(aspect, reason, message) }
     }
 
-    /// The change was taken, and its effect shows after a pause.
+    /// Returns a stop because a change was accepted, whose effect shows after a delay.
     pub(crate) fn taken(aspect: Aspect, message: impl Into<String>) -> Stop {
         Stop { cause: Cause::Taken, ..Stop::wait(aspect, Reason::UnderWay, message) }
     }
 
-    /// The change was taken, and the next step comes at once, when the status is kept.
+    /// Returns a stop because a change was accepted, after which the next round starts at once.
     pub(crate) fn at_once(aspect: Aspect, message: impl Into<String>) -> Stop {
         Stop { after: Duration::ZERO, ..Stop::taken(aspect, message) }
     }
 }
 
-/// Ends the round on this side where a call failed, or a value is not there.
+/// Ends the round on one side if a call failed or a value is missing.
 pub(crate) trait OrStop {
-    /// What the next step needs.
+    /// The value that the next step needs.
     type Value;
-    /// Why there is none.
+    /// The error if there is no value.
     type Error;
 
-    /// The value, else the stop that `stop` makes of the error.
+    /// Returns the value, or the stop that `stop` makes of the error.
     fn or_stop(self, stop: impl FnOnce(Self::Error) -> Stop) -> Outcome<Self::Value>;
 }
 
@@ -122,7 +122,7 @@ impl<T> OrStop for Option<T> {
     }
 }
 
-/// A link that can't be because the network has another one.
+/// Returns true if a link failed because the network has another zone of that name.
 pub(crate) fn overlaps(setback: &Setback) -> bool {
     let sort = matches!(setback.error.kind, Failure::Conflict | Failure::Invalid);
     let message = setback.error.message.to_ascii_lowercase();

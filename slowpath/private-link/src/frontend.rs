@@ -1,4 +1,4 @@
-//! The frontend of an internal load balancer that a private link leads to.
+//! Lookup of the load balancer frontend to which a private link points.
 
 use std::net::IpAddr;
 
@@ -9,15 +9,15 @@ use crate::names::id_of;
 
 /// A frontend of an internal load balancer.
 pub(crate) struct Frontend {
-    /// The load balancer.
+    /// Id of the load balancer.
     pub(crate) balancer: ResourceId,
-    /// The frontend's own id, as Azure tells it.
+    /// Id of the frontend, as Azure returns it.
     pub(crate) id: String,
-    /// The subnet of its address.
+    /// Subnet of the frontend's address.
     pub(crate) subnet: Option<ResourceId>,
 }
 
-/// What misses a property is no frontend.
+/// Returns the frontend with this address; frontends without an address or id are ignored.
 pub(crate) fn frontend_of(balancer: &Value, address: IpAddr) -> Option<Frontend> {
     let id = id_of(balancer)?;
     let frontends = balancer["properties"]["frontendIPConfigurations"].as_array()?;

@@ -1,12 +1,13 @@
-//! One owner of several appliances: by name, or by a lease that lies at Azure.
+//! Election of one owner among several appliances: by a configured name, or by a lease at Azure.
 //!
-//! The lease is a TXT record in a private DNS zone that the operator names: the cheapest thing at
-//! Azure that is written at once and has an ETag to compare. It says who holds it and how often
-//! that one has renewed it. Nobody compares clocks: whoever sees the same record for a whole period
-//! takes it over, with `If-Match`, so that one of many does. All have to be told the same period.
+//! The lease is a TXT record in a private DNS zone that the operator names, because a record is the
+//! cheapest Azure resource that is written synchronously and has an ETag. It contains the holder
+//! and a renewal counter. Clocks are not compared: an appliance that sees the same record for a
+//! whole period takes it over with `If-Match`, so that only one of several succeeds. All appliances
+//! must be configured with the same period.
 //!
-//! Two that both think they are the owner do no harm: both write the same, and a write that was
-//! overtaken fails by its ETag. The lease keeps them out of each other's way.
+//! Two appliances that both consider themselves owner do no harm: both write the same state, and an
+//! outdated write fails by its ETag. The lease avoids needless conflicts.
 
 use std::time::Duration;
 
@@ -21,21 +22,21 @@ use crate::ask;
 use crate::time::Time;
 use crate::turn::{Side, Standing};
 
-/// A call takes no longer, however long the period.
+/// Maximum time limit of a call, for long periods.
 const BOUND: Duration = Duration::from_secs(15);
-/// The record's name in its zone.
+/// Name of the record in its zone.
 const RECORD: &str = "_weir-lease";
 
-/// Who of several appliances looks after the objects.
+/// How the owner of the objects is determined.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Ownership {
-    /// The one of this name; all are told the same.
+    /// The appliance of this name; all appliances are configured with the same one.
     Named(String),
-    /// Whoever holds the lease.
+    /// The holder of the lease.
     Lease {
-        /// The private DNS zone in which it lies. It has to be there.
+        /// Private DNS zone of the lease; it has to exist.
         zone: ResourceId,
-        /// For so long the same record means a living owner.
+        /// Time without a renewal after which the lease may be taken over.
         period: Duration,
     },
 }
@@ -46,14 +47,14 @@ pub struct Lease {
     me: String,
     record: ResourceId,
     period: Duration,
-    /// What the record was when it last changed, and since when it has been that.
+    /// Content of the record, and since when it has not changed.
     seen: Option<(Content, Duration)>,
-    /// When the record was last written by us, as long as it is ours.
+    /// When this appliance last wrote the record, while it holds the lease.
     held: Option<Duration>,
     trouble: Option<String>,
 }
 
-/// What the record says.
+/// Content of the record.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Content {
     holder: String,
@@ -61,19 +62,20 @@ struct Content {
 }
 
 impl Lease {
-    /// Of an appliance by its name, which no other one of the fleet has.
+    /// Returns the view of the appliance `me`, whose name must be unique in the fleet.
     pub fn new(me: &str, zone: &ResourceId, period: Duration) -> Lease {
         let record = zone.child("TXT", RECORD);
         Lease { me: me.to_owned(), record, period, seen: None, held: None, trouble: None }
     }
 
-    /// The owner renews so often, and others look so often.
+    /// Returns the interval at which the owner renews the lease and others read it: a third of the
+    /// period.
     pub fn renew(&self) -> Duration {
         self.period / 3
     }
 
-    /// Whether we may write, at `now`. A lease that could not be renewed in time is lost before
-    /// another one takes it.
+    /// Returns whether this appliance may write at `now`. The owner gives up a lease that it could
+    /// not renew, before another appliance can take it over.
     pub fn standing(&self, now: Duration) -> Standing {
         if self.held.is_some_and(|at| now.saturating_sub(at) < self.period - self.renew()) {
             return Standing::Owner;
@@ -87,11 +89,11 @@ impl Lease {
         Standing::Observer { owner, heir: true }
     }
 
-    /// Looks, and takes or renews it where it is ours to.
+    /// Reads the lease, and takes it over or renews it if this appliance may.
     pub async fn step(&mut self, arm: &dyn Arm, pause: &dyn Pause) {
         let bound = BOUND.min(self.renew() / 2);
         let side = Side { arm, pause, bound, now: Time::default() };
-        // What is asked now can't be younger than this when it is answered.
+        // The answer is at least as recent as this.
         let asked = pause.now();
         let trouble = self.try_step(&side, asked).await.err().map(|setback| {
             let absent = setback.error.kind == Failure::Absent;
@@ -127,7 +129,8 @@ impl Lease {
         if content.holder != self.me {
             self.held = None;
         }
-        // One that was just made is not ours before it is old: somebody may be writing it as well.
+        // A new record belongs to no appliance until it is a period old, because another may be
+        // writing it too.
         if content.holder != self.me && !old {
             if there.is_none() {
                 side.put(&ask::TEXTS_PUT.at(&self.record), &write(&content), None).await?;
@@ -143,7 +146,7 @@ impl Lease {
                 self.held = Some(asked);
                 Ok(())
             }
-            // Another one was faster.
+            // Another appliance was faster.
             Err(setback) if setback.error.kind == Failure::Conflict => Ok(()),
             Err(setback) => Err(setback),
         }
@@ -169,7 +172,7 @@ fn write(content: &Content) -> Value {
     json!({ "properties": { "ttl": 60, "txtRecords": [{ "value": texts }] } })
 }
 
-/// Keeps the lease, and tells whoever listens how we stand, until nobody does.
+/// Keeps the lease and publishes the standing, until there is no receiver.
 pub async fn keep(
     mut lease: Lease,
     arm: &dyn Arm,

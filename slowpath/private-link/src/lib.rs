@@ -1,19 +1,19 @@
-//! Azure Private Link, kept as objects say: a service in front of an internal load balancer, and on
-//! the consumers' side its endpoint and the names that lead there.
+//! Azure Private Link as reconciled objects: a private link service in front of an internal load
+//! balancer, and on the consumer side a private endpoint and the DNS names that point to it.
 //!
 //! ```text
-//!   objects (file, API) --> run.rs: whose turn is it, several at once, each one's rounds in a row
+//!   objects (file, API) --> run.rs: queue of objects, several rounds at once, one per object
 //!                              |
-//!                  reconcile.rs: one round over one object
+//!                  reconcile.rs: one round for one object
 //!                    |                        |
 //!           service.rs, subnet.rs,    endpoint.rs, dns.rs
 //!           connections.rs            (where the object wants that side)
 //!                    |                        |
 //!                    '---- delete.rs takes both back ----'
 //! ```
-//! A round looks at what is there, does the next thing that is missing, and says in conditions how
-//! far it has come. It remembers nothing but the object's status, so it may be cut off anywhere. An
-//! operation that goes on at Azure is a handle in the status, which later rounds look after.
+//! A round reads the observed state, performs the next missing step, and reports its progress in
+//! conditions. It depends on nothing but the object's status, so it may be interrupted anywhere. A
+//! long operation at Azure is stored in the status as a handle, which later rounds poll.
 #![forbid(unsafe_code)]
 
 mod ask;

@@ -1,4 +1,4 @@
-//! Names and tags at Azure: by them what is ours is found again.
+//! Names and tags of Azure resources, by which they are recognized later.
 
 use std::collections::BTreeMap;
 
@@ -9,18 +9,18 @@ pub use config::private_link::names::{LONGEST, TAG_PREFIX, allowed};
 
 use crate::object::{Spec, Wrong, Zone};
 
-/// The tag that names the fleet of appliances that made a thing.
+/// Tag with the name of the fleet that created a resource.
 pub const FLEET: &str = "weir-fleet";
-/// The tag that names the object for which it was made.
+/// Tag with the name of the object for which a resource was created.
 pub const OBJECT: &str = "weir-object";
-/// The object whose service is `pls-CLUSTER`, without a name of its own.
+/// The object whose service is `pls-CLUSTER`, without the object's name.
 const ROUTER: &str = "private-router";
 
-/// The service's name: `pls-CLUSTER` for the private router, `pls-NAME-CLUSTER` for others; without
-/// a cluster `pls-NAMESPACE-NAME`.
+/// Returns the name of the service: `pls-CLUSTER` for the private router, `pls-NAME-CLUSTER` for
+/// others; without a cluster `pls-NAMESPACE-NAME`. A configured name takes precedence.
 ///
 /// # Errors
-/// Azure doesn't take it.
+/// Fails if the name is not valid at Azure.
 pub fn service(object: &str, spec: &Spec) -> Result<String, Wrong> {
     if let Some(name) = &spec.service_name {
         return Ok(name.clone());
@@ -34,26 +34,26 @@ pub fn service(object: &str, spec: &Spec) -> Result<String, Wrong> {
     allowed("spec.service_name", &name).map(|()| name)
 }
 
-/// The endpoint's name.
+/// Returns the name of the endpoint.
 ///
 /// # Errors
-/// Azure doesn't take it.
+/// Fails if the name is not valid at Azure.
 pub fn endpoint(object: &str) -> Result<String, Wrong> {
     let name = format!("{}-pe", dashed(object));
     allowed("name", &name).map(|()| name)
 }
 
-/// The name of the subnet that is made for translated addresses: one for all of a cluster.
+/// Returns the name of the NAT subnet, which all objects of a cluster share.
 pub fn nat_subnet(spec: &Spec) -> String {
     let cluster = if spec.cluster.is_empty() { "weir" } else { &spec.cluster };
     format!("{cluster}-pls-nat")
 }
 
-/// The name of a zone's link to the endpoint's network.
+/// Returns the name of a zone's link to the endpoint's network.
 pub fn link(object: &str, zone: &Zone) -> String {
     let long = || format!("{}-{}-vnet-link", dashed(object), zone.name.replace('.', "-"));
     let mut name = zone.link.clone().unwrap_or_else(long);
-    // Two names that are cut alike meet only in one zone, where the second finds the first's tag.
+    // Truncated names can collide only within a zone, where the tags of the existing link show it.
     name.truncate(LONGEST);
     name.trim_end_matches('-').to_owned()
 }
@@ -62,35 +62,35 @@ fn dashed(name: &str) -> String {
     name.replace('/', "-")
 }
 
-/// All tags of a thing that is made for an object.
+/// Returns all tags of a resource created for an object.
 pub fn tags(fleet: &str, object: &str, spec: &Spec) -> Map<String, Value> {
     let mut tags = shared_tags(fleet, spec);
     tags.insert(OBJECT.to_owned(), object.into());
     tags
 }
 
-/// Those of a thing that objects share.
+/// Returns the tags of a resource that objects share.
 pub fn shared_tags(fleet: &str, spec: &Spec) -> Map<String, Value> {
     let given = spec.tags.iter().map(|(key, value)| (key.clone(), Value::from(value.as_str())));
     given.chain([(FLEET.to_owned(), fleet.into())]).collect()
 }
 
-/// Whether a thing's tags say that it was made for this object.
+/// Returns true if the tags belong to a resource created for this object.
 pub fn made_for(tags: &Value, fleet: &str, object: &str) -> bool {
     made_by(tags, fleet) && tags[OBJECT] == json!(object)
 }
 
-/// Whether a thing's tags say that it was made by our fleet.
+/// Returns true if the tags belong to a resource created by this fleet.
 pub fn made_by(tags: &Value, fleet: &str) -> bool {
     tags[FLEET] == json!(fleet)
 }
 
-/// Whether all of these are there.
+/// Returns true if all of the wanted tags are present.
 pub fn has_all(tags: &Value, wanted: &Map<String, Value>) -> bool {
     wanted.iter().all(|(key, value)| tags[key] == *value)
 }
 
-/// Tags as they are, with the wanted ones.
+/// Returns the existing tags with the wanted ones added.
 pub fn with(tags: &Value, wanted: &Map<String, Value>) -> Value {
     let there = tags.as_object().cloned().unwrap_or_default();
     let all: BTreeMap<String, Value> = there.into_iter().chain(wanted.clone()).collect();

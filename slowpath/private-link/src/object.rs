@@ -1,4 +1,4 @@
-//! The kind `PrivateLinkService`: what is wanted, and what became of it.
+//! The kind `PrivateLinkService`: desired state and status.
 
 mod fixed;
 mod kubernetes;
@@ -18,28 +18,28 @@ pub use status::{
 
 use crate::time::Time;
 
-/// Its name as a kind.
+/// Name of the kind.
 pub const KIND: &str = "PrivateLinkService";
-/// Its name for many.
+/// Plural name of the kind.
 pub const MANY: &str = "privatelinkservices";
-/// The finalizer that stays until everything at Azure is taken back.
+/// Finalizer that stays on an object until everything at Azure is removed.
 pub const FINALIZER: &str = "weir.dev/private-link-cleanup";
 
-/// An object as a round needs it; the store has more of it.
+/// An object as a round needs it; the store holds more.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Object {
-    /// `[cluster/]namespace/name`, or a single word.
+    /// Name: `[cluster/]namespace/name`, or a single word.
     pub name: String,
-    /// Revision of the last write of what is wanted.
+    /// Revision of the last change of the desired state.
     pub generation: u64,
-    /// When it was made, for its age.
+    /// Time of creation, for the object's age.
     pub created: Time,
-    /// What is wanted.
+    /// Desired state.
     pub spec: Spec,
-    /// What became of it.
+    /// Observed state and progress.
     pub status: Status,
-    /// When its deletion was asked.
+    /// Time at which the deletion was requested.
     pub deletion: Option<Time>,
-    /// [`FINALIZER`] is on it.
+    /// True if [`FINALIZER`] is on the object.
     pub held: bool,
 }

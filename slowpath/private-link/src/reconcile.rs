@@ -1,4 +1,5 @@
-//! One round over one object: what is there, the next thing that is missing, how far it has come.
+//! One round for one object: read the observed state, perform the next missing step, report the
+//! progress.
 
 use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
@@ -9,46 +10,46 @@ use crate::object::{Aspect, Fixed, HeldOff, Object, Reason, Status, Truth, Wrong
 use crate::turn::{Standing, Turn};
 use crate::{delete, dns, endpoint, service};
 
-/// What its owner has not made yet, an observer looks for after so long.
+/// Interval at which an observer looks for a service that its owner has not created yet.
 const ABSENT: Duration = Duration::from_secs(2 * 60);
 
-/// What a round came to.
+/// Result of a round.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Round {
-    /// The object's status from now on.
+    /// New status of the object.
     pub status: Status,
-    /// What becomes of the finalizer, after the status is kept.
+    /// Change of the finalizer, to be made after the status is stored.
     pub finalizer: Option<Finalizer>,
     /// When the next round is due.
     pub next: Next,
-    /// What people should know.
+    /// Events for the operator.
     pub events: Vec<Event>,
 }
 
-/// What becomes of the finalizer.
+/// Change of the finalizer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Finalizer {
-    /// It is put on the object.
+    /// Add it to the object.
     Hold,
-    /// It is taken off: everything is taken back.
+    /// Remove it: everything at Azure is removed.
     Release,
 }
 
-/// When the next round is due; a change of the object makes one due at once.
+/// When the next round is due. A change of the object makes one due at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next {
-    /// At once, when what this one said is kept.
+    /// At once, after the result of this one is stored.
     Now,
-    /// After so long.
+    /// After this delay.
     After(Duration),
-    /// By the queue's own back-off: what is wanted can't be.
+    /// After the queue's back-off delay: the desired state is invalid.
     BackOff,
-    /// Never: there is nothing left to do.
+    /// Never: nothing is left to do.
     Never,
 }
 
-/// One round. It asks Azure a bounded number of questions, each for a bounded time, and waits for
-/// no operation.
+/// Runs one round. It makes a bounded number of calls to Azure, each with a time limit, and does
+/// not wait for long operations.
 pub async fn reconcile(turn: &Turn<'_>, object: &Object) -> Round {
     let status = Status { observed: object.generation, ..object.status.clone() };
     let mut course = Course { turn, object, status, events: Vec::new() };
@@ -72,11 +73,11 @@ pub async fn reconcile(turn: &Turn<'_>, object: &Object) -> Round {
 }
 
 impl Course<'_> {
-    /// Another appliance looks after it: what is there is read, and nothing is written.
+    /// Another appliance owns the object: read the service, write nothing.
     async fn observe(mut self, owner: &str, heir: bool) -> Round {
         let message = format!("{owner} looks after it; this appliance reads and writes nothing");
         self.tell(Aspect::Observed, (true, Reason::OtherOwner), &message);
-        // Azure's pauses count for an observer as for the owner: they share the quota.
+        // Delays requested by Azure apply to an observer too, because it shares the owner's quota.
         let there = match self.held_off(self.status.service.held_off) {
             Some(pause) => Err(pause),
             None => {
@@ -97,7 +98,7 @@ impl Course<'_> {
         match (self.object.deletion, self.object.held) {
             (None, _) => self.end(Next::After(pause), None),
             (Some(_), false) => self.end(Next::Never, None),
-            // Its owner takes everything back. Who may become the owner waits for that.
+            // The owner removes everything. An appliance that may become the owner waits for that.
             (Some(_), true) if heir && there != Ok(false) => self.end(Next::After(pause), None),
             (Some(_), true) => self.end(Next::Never, Some(Finalizer::Release)),
         }
@@ -118,7 +119,7 @@ impl Course<'_> {
             return self.end(Next::After(pause), None);
         }
         self.status.untell(Aspect::Paused);
-        // What is about to be made is written down first, so that it can be taken back whatever
+        // The location is stored before anything is created, so that it can be removed whatever
         // happens in between.
         let noted = dns::note(&mut self, &fixed);
         if self.status.fixed.as_ref() != Some(&fixed) || noted {
@@ -150,7 +151,7 @@ impl Course<'_> {
         }
     }
 
-    /// For how long a side asks nothing yet.
+    /// Returns the rest of a side's delay, if it has one.
     pub(crate) fn held_off(&self, before: Option<HeldOff>) -> Option<Duration> {
         let HeldOff { generation, deleting, until } = before?;
         let same =
@@ -158,7 +159,7 @@ impl Course<'_> {
         (same && until > self.turn.now).then(|| until.since(self.turn.now))
     }
 
-    /// Since Azure refused.
+    /// Returns the delay to store after an error of Azure.
     pub(crate) fn hold_off<T>(&self, ended: &Outcome<T>) -> Option<HeldOff> {
         let Break(stop) = ended else { return None };
         if stop.cause != Cause::Failed {
@@ -168,7 +169,7 @@ impl Course<'_> {
         Some(HeldOff { generation, deleting, until: self.turn.now.after(stop.after) })
     }
 
-    /// What is wanted, if it can be.
+    /// Returns the immutable parts of the desired state, if it is valid.
     fn accept(&self) -> Result<Fixed, Wrong> {
         self.object.spec.complete()?;
         self.object.spec.check()?;
@@ -187,11 +188,11 @@ impl Course<'_> {
         }
     }
 
-    /// Tells where one side got no further.
+    /// Sets the conditions after one side stopped early.
     pub(crate) fn stopped(&mut self, stop: &Stop) {
         let Stop { aspect, reason, message, .. } = stop;
-        // What works goes on working while it is changed.
-        // What leads elsewhere does so until the change is through.
+        // What works keeps working while it is changed, and a service that points elsewhere does so
+        // until the change is complete.
         let differs = self.status.condition(*aspect);
         let differs = differs.is_some_and(|told| told.reason == Reason::FrontendDiffers);
         if *reason == Reason::UnderWay && (differs || self.status.is(*aspect)) {
@@ -210,7 +211,7 @@ impl Course<'_> {
         self.status.tell(self.turn.now, aspect, holds, why);
     }
 
-    /// It is available when all that is wanted of it is.
+    /// Sets the condition `Available`, which holds if all desired aspects do.
     fn summarize(&mut self) {
         let endpoint = self.object.spec.endpoint.as_ref();
         let named = endpoint.is_some_and(|endpoint| !endpoint.zones.is_empty());
@@ -235,7 +236,7 @@ impl Course<'_> {
         self.tell(Aspect::Available, holds, &message);
     }
 
-    /// The round is over. What is told otherwise than before is an event.
+    /// Ends the round. Each condition whose status or reason changed becomes an event.
     fn end(mut self, next: Next, finalizer: Option<Finalizer>) -> Round {
         for condition in &self.status.conditions {
             let before = self.object.status.condition(condition.aspect);

@@ -1,9 +1,9 @@
-//! The loop over all objects: whose turn it is, several at once, each one's rounds in a row.
+//! The loop over all objects: several rounds at once, but at most one per object.
 //!
 //! ```text
-//!   objects that are new or changed --> due at once
-//!   what the last round said        --> due then
-//!   our own errors                  --> due by back-off, 3 s to 30 s
+//!   new or changed objects           --> due at once
+//!   result of the last round         --> due as it requires
+//!   invalid object, internal errors  --> due by back-off, 3 s to 30 s
 //! ```
 
 use std::collections::BTreeMap;
@@ -24,82 +24,82 @@ use crate::reconcile::{Finalizer, Next, reconcile};
 use crate::time::Time;
 use crate::turn::{Arms, Settings, Standing, Turn};
 
-/// Objects that are looked after at the same time.
+/// Maximum number of concurrent rounds.
 const AT_ONCE: usize = 8;
-/// Pauses after errors of our own.
+/// Delays after internal errors and for invalid objects.
 const BACK_OFF: Policy = Policy {
     first: Duration::from_secs(3),
     longest: Duration::from_secs(30),
     whole: Duration::MAX,
 };
-/// Without news, nobody waits for longer.
+/// Maximum time between two rounds of an object without changes.
 const LONGEST: Duration = Duration::from_secs(60 * 60);
 
-/// A write to the store on its way.
+/// A write to the store in progress.
 pub type Write<'a> = Pin<Box<dyn Future<Output = Result<(), Unsaved>> + Send + 'a>>;
 
-/// The store did not take a write. It is tried again.
+/// The store did not accept a write; it is repeated.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Unsaved(pub String);
 
-/// Where objects are kept.
+/// The store of objects.
 pub trait Objects: Send + Sync {
-    /// All objects of the kind, those as well that are being deleted.
+    /// Returns all objects of the kind, including those that are being deleted.
     fn list(&self) -> Vec<Object>;
-    /// Resolves when any of them is another than when they were last listed, or is urgent; it may
-    /// do so for nothing.
+    /// Resolves when any object has changed since the last `list`, or is urgent; it may resolve
+    /// spuriously.
     fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
-    /// Objects that somebody wants to be looked at now, each told once.
+    /// Returns the names of objects for which a round was requested; each request is returned once.
     fn urgent(&self) -> Vec<String> {
         Vec::new()
     }
-    /// Keeps an object's status; well as well where the object is gone.
+    /// Stores the status of an object; succeeds also if the object no longer exists.
     fn save<'a>(&'a self, name: &'a str, status: &'a Status) -> Write<'a>;
-    /// Puts [`FINALIZER`](crate::object::FINALIZER) on an object, or takes it off.
+    /// Adds [`FINALIZER`](crate::object::FINALIZER) to an object, or removes it.
     fn hold<'a>(&'a self, name: &'a str, held: bool) -> Write<'a>;
-    /// Something happened to an object.
+    /// Publishes an event of an object.
     fn tell(&self, name: &str, event: &Event);
 }
 
-/// All that the loop needs.
+/// Dependencies and settings of the loop.
 #[derive(Clone)]
 pub struct Run {
-    /// Where objects are kept.
+    /// Store of the objects.
     pub objects: Arc<dyn Objects>,
-    /// Azure for the service's side.
+    /// Azure client of the service side.
     pub service: Arc<dyn Arm>,
-    /// Azure for the consumers' side; the same where one identity may do both.
+    /// Azure client of the consumer side; the same one if one identity has access to both.
     pub endpoint: Arc<dyn Arm>,
-    /// How time passes.
+    /// Clock for delays.
     pub pause: Arc<dyn Pause>,
-    /// The machine's clock, for what objects store.
+    /// Wall clock, for times stored in objects.
     pub clock: Arc<dyn Fn() -> Time + Send + Sync>,
-    /// What all rounds have alike.
+    /// Settings shared by all rounds.
     pub settings: Settings,
-    /// This appliance's name among those of its fleet.
+    /// Name of this appliance in its fleet.
     pub me: String,
-    /// Who of them looks after the objects.
+    /// How the owner of the objects is determined.
     pub ownership: Ownership,
 }
 
-/// An object in the queue.
+/// Queue entry of an object.
 #[derive(Clone, Debug)]
 struct Waiting {
-    /// What was wanted when its last round began.
+    /// Desired state when the last round began: generation, deletion, finalizer.
     wanted: (u64, bool, bool),
     due: Duration,
     failures: u32,
     running: bool,
-    /// It changed while a round went on.
+    /// The object changed during its round.
     again: bool,
-    /// Its first round of this process is still to come.
+    /// The first round of this process is still to come.
     first: bool,
 }
 
 impl Run {
-    /// Until `cancel` says true. What is under way then is dropped: the next process goes on from
-    /// what was kept.
+    /// Runs until `cancel` becomes true. Rounds in progress are dropped; the next process continues
+    /// from the stored status.
     pub async fn run(self, mut cancel: watch::Receiver<bool>) {
         let now = self.pause.now();
         let (told, standing) = match &self.ownership {
@@ -146,7 +146,8 @@ impl Run {
                     break;
                 }
                 if waiting.first {
-                    // Whoever restarts us has mended something, and wants to see it.
+                    // The operator may have restarted the process after fixing a problem, so delays
+                    // do not apply.
                     object.status.service.held_off = None;
                     object.status.endpoint.held_off = None;
                 }
@@ -174,7 +175,7 @@ impl Run {
                 () = self.pause.wait(due.unwrap_or(LONGEST)) => {}
                 () = self.objects.changed() => {}
                 Ok(()) = standing.changed() => {
-                    // Who became the owner, or is it no longer, looks at everything anew.
+                    // After a change of ownership all objects are reconciled anew.
                     let now = self.pause.now();
                     queue.values_mut().for_each(|waiting| {
                         (waiting.due, waiting.again) = (now, waiting.running);
@@ -184,7 +185,7 @@ impl Run {
         }
     }
 
-    /// A round, and what it said kept.
+    /// Runs a round and stores its result.
     async fn round(&self, object: &Object, standing: &Standing) -> Next {
         let turn = Turn {
             now: (self.clock)(),
@@ -221,15 +222,15 @@ impl Run {
     }
 }
 
-/// A pause that is up to a quarter longer, by who waits for what and since when: the observers of a
-/// fleet that began together don't ask Azure together.
+/// Returns a delay that is up to a quarter longer, by a hash of appliance, object and time, so that
+/// the observers of a fleet do not call Azure at the same moment.
 fn spread(pause: Duration, of: (&str, &str, u64)) -> Duration {
     let mut hasher = DefaultHasher::new();
     of.hash(&mut hasher);
     pause + pause.mul_f64((hasher.finish() % 1000) as f64 / 4000.0)
 }
 
-/// What is new or changed is due, what is gone is forgotten.
+/// Makes new and changed objects due, and drops the entries of deleted ones.
 fn line_up(queue: &mut BTreeMap<String, Waiting>, objects: &[Object], now: Duration) {
     queue.retain(|name, waiting| {
         waiting.running || objects.iter().any(|object| object.name == *name)

@@ -1,5 +1,5 @@
-//! The service's side, step by step: the service as it is, else the load balancer, the subnet for
-//! translated addresses, and the service anew.
+//! The service side, step by step: update an existing service, or find the load balancer and the
+//! NAT subnet and create the service.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -21,10 +21,10 @@ use crate::object::{Aspect, Fixed, Reason, Step};
 use crate::subnet;
 use crate::turn::{State, busy};
 
-/// An update that Azure took without doing it is not asked for again any sooner.
+/// Minimum time before an update is repeated that Azure accepted but did not apply.
 const REPEAT: Duration = Duration::from_secs(2 * 60);
 
-/// Goes one step on; when to look again where nothing is left to do.
+/// Performs the next step. Returns when to check again if nothing is left to do.
 pub(crate) async fn keep(course: &mut Course<'_>, fixed: &Fixed) -> Outcome<Duration> {
     let side = course.turn.service();
     side.settle(&mut course.status.service.running).await?;
@@ -39,7 +39,7 @@ pub(crate) async fn keep(course: &mut Course<'_>, fixed: &Fixed) -> Outcome<Dura
         return create(course, fixed, address).await;
     };
     if !is_ours(course, &there.body) {
-        // What we knew is not this one.
+        // The known service is not this one.
         gone(course);
         return Break(not_ours(course, &fixed.service));
     }
@@ -59,7 +59,7 @@ fn error(setback: &Setback) -> Stop {
     Stop::failed(Aspect::Service, Reason::AzureError, setback)
 }
 
-/// By its tags; or by its alias, which no other service ever has, where somebody took them off.
+/// Recognizes a service by its tags, or if those were removed, by its alias, which is unique.
 pub(crate) fn is_ours(course: &Course<'_>, body: &Value) -> bool {
     let alias = body["properties"]["alias"].as_str();
     let known = alias.is_some() && alias == course.status.service.alias.as_deref();
@@ -77,7 +77,7 @@ fn not_ours(course: &Course<'_>, id: &ResourceId) -> Stop {
     Stop::mend(Aspect::Service, Reason::NotOurs, message)
 }
 
-/// It was there, and somebody deleted it.
+/// Notes that a known service was deleted by another party.
 fn gone(course: &mut Course<'_>) {
     let Some(id) = course.status.service.id.take() else { return };
     course.status.service.alias = None;
@@ -89,7 +89,7 @@ fn gone(course: &mut Course<'_>) {
     course.events.push(Event::warning("ServiceDeleted", message));
 }
 
-/// Reads what a service tells of itself.
+/// Copies id and alias of the service to the status.
 fn note(course: &mut Course<'_>, fixed: &Fixed, body: &Value) {
     let service = &mut course.status.service;
     service.id = Some(id_of(body).unwrap_or_else(|| fixed.service.clone()));
@@ -98,7 +98,7 @@ fn note(course: &mut Course<'_>, fixed: &Fixed, body: &Value) {
     }
 }
 
-/// For those who may only read: what is there is noted; whether anything of ours is.
+/// Reads the service for an observer. Returns true if it exists and belongs to the object.
 pub(crate) async fn look(course: &mut Course<'_>) -> Outcome<bool> {
     let Some(fixed) = Fixed::of(&course.object.name, &course.object.spec).ok() else {
         return Continue(false);
@@ -117,7 +117,7 @@ pub(crate) async fn look(course: &mut Course<'_>) -> Outcome<bool> {
     }
 }
 
-/// The service is there: it is compared with what is wanted, and changed where it differs.
+/// Compares the existing service with the desired state, and updates it if they differ.
 async fn update(
     course: &mut Course<'_>,
     fixed: &Fixed,
@@ -140,8 +140,8 @@ async fn update(
         wanted["tags"] = names::with(&there.body["tags"], &tags);
         differs.push("tags");
     }
-    // Looked up in each round: another appliance may have had the object before, or a person may
-    // have changed the service or the load balancer.
+    // Looked up in each round, because another appliance may have had the object before, or the
+    // service or the load balancer may have been changed by hand.
     let frontend = frontend(course, fixed, address).await?;
     if !leads_to(properties, &frontend.id) {
         let list = json!([{ "id": frontend.id }]);
@@ -176,14 +176,14 @@ async fn update(
     Break(Stop::at_once(Aspect::Service, "the change was taken"))
 }
 
-/// Whether the service has that frontend, and no other.
+/// Returns true if this frontend is the service's only one.
 fn leads_to(properties: &Value, frontend: &str) -> bool {
     let list = properties["loadBalancerFrontendIpConfigurations"].as_array();
     let same = |one: &Value| one["id"].as_str().is_some_and(|id| id.eq_ignore_ascii_case(frontend));
     list.is_some_and(|list| list.len() == 1 && list.iter().all(same))
 }
 
-/// Consumers reach another load balancer than the object says, until the change has been made.
+/// Reports that the service points to another frontend, until the change is made.
 fn elsewhere(course: &mut Course<'_>, properties: &Value, wanted: &str) {
     let list = properties["loadBalancerFrontendIpConfigurations"].as_array().into_iter().flatten();
     let now: Vec<&str> = list.filter_map(|one| one["id"].as_str()).collect();
@@ -198,7 +198,8 @@ fn subscriptions(of: &Value) -> BTreeSet<String> {
     listed.filter_map(Value::as_str).map(str::to_ascii_lowercase).collect()
 }
 
-/// It is as it is wanted: it is ready when Azure has given it all that consumers need.
+/// Reports a service in its desired state as ready, once Azure has assigned all that consumers
+/// need.
 async fn ready(course: &mut Course<'_>, body: &Value) -> Outcome<Duration> {
     let frontends = body["properties"]["loadBalancerFrontendIpConfigurations"].as_array();
     let complete = course.status.service.alias.is_some()
@@ -212,7 +213,7 @@ async fn ready(course: &mut Course<'_>, body: &Value) -> Outcome<Duration> {
         });
     }
     course.tell(Aspect::Service, (true, Reason::AzureSuccess), "the service is as it is wanted");
-    // Connections come and go without making the service any worse.
+    // Failures to read connections do not affect the service's condition.
     match connections::look(course, body).await {
         Ok(pause) => Continue(pause),
         Err(setback) => {
@@ -222,7 +223,7 @@ async fn ready(course: &mut Course<'_>, body: &Value) -> Outcome<Duration> {
     }
 }
 
-/// The frontend that has the address, among all load balancers of the resource group.
+/// Returns the frontend with the address, among all load balancers of the resource group.
 async fn frontend(course: &mut Course<'_>, fixed: &Fixed, address: IpAddr) -> Outcome<Frontend> {
     let (subscription, group) = (fixed.service.subscription(), fixed.service.group());
     let ask = ask::LOAD_BALANCERS_LIST.at(ask::in_group(subscription, group, "loadBalancers"));

@@ -1,5 +1,5 @@
-//! The subnet whose addresses the service translates to: given, or found by our name, or made
-//! where the network has room.
+//! The subnet of the service's translated (NAT) addresses: configured, found by name, or created in
+//! free address space of the network.
 
 use std::net::Ipv4Addr;
 use std::ops::ControlFlow::{Break, Continue};
@@ -15,18 +15,18 @@ use crate::names::{self, id_of};
 use crate::object::{Aspect, Fixed, Reason, Step};
 use crate::turn::{State, busy};
 
-/// The size of a subnet that we make, where there is room for it.
+/// Preferred prefix length of a created subnet.
 const USUAL: u8 = 24;
-/// The smallest that Azure makes: three addresses of eight are left for use.
+/// Longest prefix that Azure allows: three of eight addresses are usable.
 const SMALLEST: u8 = 29;
-/// What a private link service can't stand on its subnet.
+/// Property that has to be disabled for a private link service in the subnet.
 const POLICIES: &str = "privateLinkServiceNetworkPolicies";
 
 fn stop(message: impl Into<String>) -> Stop {
     Stop::mend(Aspect::Service, Reason::SubnetFailed, message)
 }
 
-/// Its id, as Azure is to be told it.
+/// Returns the id of the NAT subnet; it is created if necessary.
 pub(crate) async fn find(
     course: &mut Course<'_>,
     fixed: &Fixed,
@@ -60,7 +60,7 @@ pub(crate) async fn find(
     }
 }
 
-/// A service that is there is only changed on a subnet that will do.
+/// Checks the subnet of an existing service before the service is changed.
 pub(crate) async fn mend(course: &mut Course<'_>, service: &Value) -> Outcome<()> {
     let id = service["ipConfigurations"][0]["properties"]["subnet"]["id"].as_str();
     let Some(id) = id.and_then(|id| ResourceId::parse(id).ok()) else { return Continue(()) };
@@ -73,7 +73,8 @@ pub(crate) async fn mend(course: &mut Course<'_>, service: &Value) -> Outcome<()
     }
 }
 
-/// It is there: it will do where its policies are off, and where we made it they are switched off.
+/// Returns an existing subnet's id if its policies are disabled. They are disabled first if Weir
+/// created the subnet.
 async fn usable(
     course: &mut Course<'_>,
     id: ResourceId,
@@ -120,7 +121,7 @@ async fn make(course: &mut Course<'_>, id: ResourceId) -> Outcome<ResourceId> {
     let prefix = format!("{}/{}", Ipv4Addr::from(free.first), free.length);
     let body = json!({ "properties": { "addressPrefix": prefix, POLICIES: "Disabled" } });
     let written = write(course, &id, &body, None).await;
-    // Only what was taken is ours; what failed at once is not there.
+    // The subnet is recorded only if Azure accepted the write; otherwise it was not created.
     if matches!(&written, Break(stop) if stop.cause == Cause::Taken) {
         course.status.service.made_subnet = Some(id.clone());
         course.events.push(Event::note("SubnetMade", format!("{id} with {prefix}")));
@@ -142,7 +143,7 @@ async fn write(
     Break(Stop::at_once(Aspect::Service, "the subnet for translated addresses was written"))
 }
 
-/// A network of IPv4 addresses.
+/// An IPv4 prefix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Prefix {
     first: u32,
@@ -162,7 +163,7 @@ impl Prefix {
         1 << (32 - self.length)
     }
 
-    /// The first address behind it.
+    /// Returns the first address after the prefix.
     fn end(self) -> u64 {
         u64::from(self.first) + self.addresses()
     }
@@ -172,14 +173,14 @@ impl Prefix {
     }
 }
 
-/// Those of IPv4, of a subnet's or an address space's properties.
+/// Returns the IPv4 prefixes of a subnet's or an address space's properties.
 fn prefixes(of: &Value) -> Vec<Prefix> {
     let listed = of["addressPrefixes"].as_array().into_iter().flatten();
     let all = listed.chain([&of["addressPrefix"]]).filter_map(Value::as_str);
     all.filter_map(Prefix::read).collect()
 }
 
-/// The first free place of the usual size, or of the next smaller one that there is.
+/// Returns the first free prefix of the preferred length, or of the next longer one that fits.
 fn free(space: &[Prefix], taken: &[Prefix]) -> Option<Prefix> {
     (USUAL..=SMALLEST).find_map(|length| {
         let fits = space.iter().filter(|within| within.length <= length);
@@ -194,7 +195,7 @@ fn free_within(within: Prefix, length: u8, taken: &[Prefix]) -> Option<Prefix> {
         let hindrance = taken.iter().filter(|other| other.overlaps(place));
         match hindrance.map(|other| other.end()).max() {
             None => return Some(place),
-            // Behind what is there, on the next place of this size.
+            // Continue after the conflicting prefixes, aligned to this length.
             Some(end) => first = end.max(place.end()).next_multiple_of(place.addresses()),
         }
     }
@@ -234,7 +235,7 @@ mod tests {
         }
     }
 
-    /// Against a search of every place, on networks and subnets drawn at random.
+    /// Compares with an exhaustive search, on random networks and subnets.
     #[test]
     fn nothing_overlaps_and_nothing_earlier_was_free() {
         let mut rng = Rng::with_seed(7);

@@ -1,4 +1,4 @@
-//! What people and programs are told of all objects.
+//! Views of all objects for the API, the command line and the metrics.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -9,27 +9,27 @@ use serde::{Deserialize, Serialize};
 use crate::object::{Aspect, Object, Status};
 use crate::time::Time;
 
-/// The columns of a list.
+/// Column titles of a list.
 pub const COLUMNS: [&str; 5] = ["NAME", "PLS ALIAS", "ENDPOINT IP", "AVAILABLE", "AGE"];
 
-/// An object in a line.
+/// A row of the list of objects.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// Its name.
+    /// Name of the object.
     pub name: String,
-    /// By what consumers name the service; empty before it has one.
+    /// Alias of the service; empty until it has one.
     pub alias: String,
-    /// The endpoint's address.
+    /// Address of the endpoint.
     pub endpoint_address: Option<Ipv4Addr>,
-    /// All that is wanted works.
+    /// True if everything that is desired works.
     pub available: bool,
-    /// Why it isn't; empty where it is, or where nobody has looked yet.
+    /// Why the object is not available; empty if it is, or before the first round.
     pub reason: String,
-    /// Seconds since it was made.
+    /// Age in seconds.
     pub age_s: u64,
 }
 
-/// All objects, by their names.
+/// Returns a row for each object, sorted by name.
 pub fn rows(objects: &[Object], now: Time) -> Vec<Row> {
     let row = |object: &Object| {
         let available = object.status.is(Aspect::Available);
@@ -50,7 +50,7 @@ pub fn rows(objects: &[Object], now: Time) -> Vec<Row> {
 }
 
 impl Row {
-    /// Its cells, as [`COLUMNS`] name them.
+    /// Returns the cells in the order of [`COLUMNS`].
     pub fn cells(&self) -> [String; 5] {
         let available = match (self.available, self.reason.as_str()) {
             (true, _) => "True".to_owned(),
@@ -69,7 +69,7 @@ impl Row {
     }
 }
 
-/// `47s`, `12m`, `5h`, `33d`.
+/// Formats an age: `47s`, `12m`, `5h`, `33d`.
 pub fn age(age: Duration) -> String {
     match age.as_secs() {
         seconds @ 0..120 => format!("{seconds}s"),
@@ -79,29 +79,29 @@ pub fn age(age: Duration) -> String {
     }
 }
 
-/// Numbers of all objects, for metrics.
+/// Totals of all objects, for the metrics.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Numbers {
-    /// Objects.
+    /// Number of objects.
     pub objects: u64,
-    /// Those of which all that is wanted works.
+    /// Number of available objects.
     pub available: u64,
-    /// Those that are paused.
+    /// Number of paused objects.
     pub paused: u64,
-    /// Those that are being deleted.
+    /// Number of objects that are being deleted.
     pub deleting: u64,
-    /// Those that another appliance looks after.
+    /// Number of objects that another appliance reconciles.
     pub observed: u64,
-    /// Operations that go on at Azure.
+    /// Number of long operations in progress at Azure.
     pub operations: u64,
-    /// Connections by their state: `Pending`, `Approved`, `Rejected`, `Disconnected`.
+    /// Number of connections by state: `Pending`, `Approved`, `Rejected`, `Disconnected`.
     pub connections: BTreeMap<String, u64>,
-    /// Those that are not available, by why.
+    /// Number of objects that are not available, by reason.
     pub reasons: BTreeMap<String, u64>,
 }
 
 impl Numbers {
-    /// Of these.
+    /// Returns the totals of these objects.
     pub fn of(objects: &[Object]) -> Numbers {
         let mut numbers = Numbers { objects: objects.len() as u64, ..Numbers::default() };
         for object in objects {

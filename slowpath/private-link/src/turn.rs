@@ -1,4 +1,4 @@
-//! What a round has at hand: Azure, the time, and bounds on both.
+//! Context of a round: Azure clients, time, and time limits of calls.
 
 use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
@@ -12,58 +12,59 @@ use crate::errors::{Cause, Outcome, Stop, overlaps};
 use crate::object::{Aspect, Reason, Running, Step};
 use crate::time::Time;
 
-/// A call of the service's side may take so long.
+/// Time limit of a call on the service side.
 const SERVICE_BOUND: Duration = Duration::from_secs(120);
-/// A call of the endpoint's side.
+/// Time limit of a call on the consumer side.
 const ENDPOINT_BOUND: Duration = Duration::from_secs(30);
-/// An operation is looked at so often where Azure names no time.
+/// Interval of polls if Azure requests none.
 const POLL: Duration = Duration::from_secs(10);
-/// An operation that goes on for longer is not waited for: the resource itself is looked at.
+/// Time after which a long operation is no longer polled, and the resource itself is read instead.
 const PATIENCE: Duration = Duration::from_secs(5 * 60);
 
-/// Azure as either side reaches it; the same where one identity may do both.
+/// Azure clients of both sides; the same client if one identity has access to both.
 #[derive(Clone, Copy)]
 pub struct Arms<'a> {
-    /// For the service, its load balancer and its subnet.
+    /// Client for the service, its load balancer and its subnet.
     pub service: &'a dyn Arm,
-    /// For the endpoint and its names.
+    /// Client for the endpoint and its DNS zones.
     pub endpoint: &'a dyn Arm,
 }
 
-/// What all rounds of an appliance have alike.
+/// Settings shared by all rounds of an appliance.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// Name of the appliances that look after the same objects. It is a tag of all that they make.
+    /// Name of the fleet, the group of appliances that share the objects. All created resources are
+    /// tagged with it.
     pub fleet: String,
 }
 
 /// Whether this appliance may write.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Standing {
-    /// It is the owner.
+    /// This appliance is the owner.
     Owner,
-    /// Another one is.
+    /// Another appliance is the owner.
     Observer {
-        /// Who, or why nobody knows.
+        /// Name of the owner, or why it is unknown.
         owner: String,
-        /// This one may become the owner: it does not let go of what is being deleted before it is
-        /// gone.
+        /// True if this appliance may become the owner. It then keeps an object that is being
+        /// deleted until its service is gone.
         heir: bool,
     },
 }
 
-/// One round's means.
+/// Context of one round.
 #[derive(Clone, Copy)]
 pub struct Turn<'a> {
-    /// The time at which it begins.
+    /// Start of the round.
     pub now: Time,
-    /// Azure.
+    /// Azure clients.
     pub arms: Arms<'a>,
-    /// How time passes for the bounds of calls.
+    /// Clock for the time limits of calls.
     pub pause: &'a dyn Pause,
-    /// What is set.
+    /// Settings of the appliance.
     pub settings: &'a Settings,
-    /// Whether it may write.
+    /// Whether this appliance may write.
     pub standing: &'a Standing,
 }
 
@@ -79,7 +80,7 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// Azure from one side, each call bounded.
+/// The Azure client of one side, with a time limit for each call.
 #[derive(Clone, Copy)]
 pub(crate) struct Side<'a> {
     pub(crate) arm: &'a dyn Arm,
@@ -89,7 +90,7 @@ pub(crate) struct Side<'a> {
 }
 
 impl Side<'_> {
-    /// A resource; none where there is none.
+    /// Reads a resource; `None` if it does not exist.
     pub(crate) async fn get(&self, ask: &Ask) -> Result<Option<Resource>, Setback> {
         match self.bounded(ask.operation, self.arm.get(ask)).await {
             Ok(resource) => Ok(Some(resource)),
@@ -98,7 +99,7 @@ impl Side<'_> {
         }
     }
 
-    /// All of a list; nothing where what would have them is not there.
+    /// Reads a list; empty if its parent does not exist.
     pub(crate) async fn list(&self, ask: &Ask) -> Result<Vec<Value>, Setback> {
         match self.bounded(ask.operation, self.arm.list(ask)).await {
             Err(setback) if setback.error.kind == Failure::Absent => Ok(Vec::new()),
@@ -115,7 +116,7 @@ impl Side<'_> {
         self.bounded(ask.operation, self.arm.put(ask, body, etag)).await
     }
 
-    /// What is not there is deleted.
+    /// Deletes a resource; one that does not exist counts as deleted.
     pub(crate) async fn delete(&self, ask: &Ask) -> Result<Begun, Setback> {
         match self.bounded(ask.operation, self.arm.delete(ask)).await {
             Err(setback) if setback.error.kind == Failure::Absent => Ok(Begun::Done(None)),
@@ -140,7 +141,7 @@ impl Side<'_> {
         }
     }
 
-    /// Keeps the handle of an operation that goes on. What is done needs none.
+    /// Stores the handle of a long operation, and stops the round's side if there is one.
     pub(crate) fn begun(
         &self,
         running: &mut Option<Running>,
@@ -160,7 +161,7 @@ impl Side<'_> {
         Break(stop)
     }
 
-    /// Looks after an operation that goes on: well when there is none, or it succeeded.
+    /// Polls the long operation in progress. Continues if there is none or it succeeded.
     pub(crate) async fn settle(&self, running: &mut Option<Running>) -> Outcome<()> {
         let Some(mut there) = running.take() else { return Continue(()) };
         let Running { step, since, .. } = there;
@@ -172,7 +173,7 @@ impl Side<'_> {
         }
         let pause = match self.poll(&there.handle).await {
             Ok(Progress::Done) => return Continue(()),
-            // What was to be deleted is not there.
+            // The resource to delete no longer exists.
             Ok(Progress::Failed(setback))
                 if step.deletes() && setback.error.kind == Failure::Absent =>
             {
@@ -185,7 +186,7 @@ impl Side<'_> {
             Ok(Progress::Failed(setback)) => {
                 return Break(Stop::failed(step.aspect(), step.reason(), &setback));
             }
-            // Azure has forgotten the operation: the resource tells what became of it.
+            // Azure no longer knows the operation: the state of the resource shows its result.
             Err(setback) if setback.error.kind == Failure::Absent => return Continue(()),
             Ok(Progress::UnderWay { after }) => after.unwrap_or(POLL),
             Err(setback) => crate::errors::pause_after(&setback),
@@ -199,7 +200,7 @@ impl Side<'_> {
             );
             return Break(Stop::wait(step.aspect(), step.reason(), message));
         }
-        // Not later than when patience ends.
+        // Not later than the end of [`PATIENCE`].
         there.next = self.now.after(pause.max(Duration::from_secs(1))).min(since.after(PATIENCE));
         let stop = there.stop(self.now);
         *running = Some(there);
@@ -252,14 +253,14 @@ impl Step {
     }
 }
 
-/// How a resource stands that Azure tells as `provisioningState`.
+/// State of a resource, from its `provisioningState`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
-    /// It may be used and written.
+    /// The resource may be used and written.
     Ready,
-    /// An operation is at it.
+    /// An operation is in progress.
     Busy,
-    /// Its last operation failed: it is to be written again.
+    /// The last operation failed, and the resource has to be written again.
     Failed,
 }
 
@@ -273,7 +274,7 @@ impl State {
     }
 }
 
-/// An operation of which nobody kept the handle is at a resource.
+/// Returns the stop for a resource with an operation in progress whose handle is not known.
 pub(crate) fn busy(aspect: Aspect, what: &str, body: &Value) -> Stop {
     let state = body["properties"]["provisioningState"].as_str().unwrap_or_default();
     let message = format!("{what} is in state {state} at Azure");

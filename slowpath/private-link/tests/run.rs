@@ -1,4 +1,4 @@
-//! The loop over objects and the lease, in time that the test moves.
+//! The loop over objects, and the lease, in time that tests advance.
 #![expect(clippy::unwrap_used, reason = "a test says what it expects")]
 
 #[expect(dead_code, reason = "it uses a part of it")]
@@ -29,10 +29,10 @@ use tokio::task::JoinHandle;
 use emulator::sample::{self, BEGUN, GUEST, OURS, network};
 use emulator::{Azure, once};
 
-/// Of the lease.
+/// Period of the lease.
 const PERIOD: Duration = Duration::from_secs(90);
 
-/// Time that stands still until the test moves it to the next moment somebody waits for.
+/// A clock that stops until the test advances it to the next time that is waited for.
 #[derive(Clone)]
 struct Moved {
     now: watch::Sender<Duration>,
@@ -53,13 +53,13 @@ impl Pause for Moved {
     }
 }
 
-/// Azure's emulator, whose answers take a moment, and how many are asked for at once.
+/// The emulator with delayed responses, recording the number of concurrent calls.
 #[derive(Clone)]
 struct Slow {
     azure: Azure,
     asked: Arc<Mutex<BTreeMap<String, usize>>>,
     most: Arc<AtomicUsize>,
-    /// Nobody may list connections.
+    /// Listing connections is denied.
     denied: Arc<AtomicBool>,
 }
 
@@ -109,7 +109,7 @@ struct Store {
     objects: Mutex<BTreeMap<String, Object>>,
     changed: Notify,
     events: Mutex<Vec<(String, &'static str)>>,
-    /// Those of whom something was told that is not kept yet.
+    /// Objects with events that are not stored yet.
     unsaved: Mutex<BTreeSet<String>>,
     full: AtomicBool,
     tried: AtomicUsize,
@@ -222,7 +222,8 @@ impl World {
         })
     }
 
-    /// Lets all tasks go on until they wait, then moves to what they wait for, until it is so.
+    /// Runs all tasks until they wait, advances to the next time, and repeats until the condition
+    /// is true.
     async fn until(&self, seconds: u64, what: &str, so: impl Fn() -> bool) {
         let end = self.pause.now() + Duration::from_secs(seconds);
         loop {
@@ -272,7 +273,7 @@ async fn objects_are_looked_after_side_by_side_and_each_in_a_row() {
         (&names[0].into(), &address.as_str().into(), &"True".into())
     );
     assert!(cells[1].starts_with("pls-shop-web0.") && cells[4] == "116m", "{cells:?}");
-    // Another process goes on where this one was.
+    // Another process continues.
     run.abort();
     let service = network(OURS, "privateLinkServices", "pls-shop-web3").to_string();
     world.azure.world().remove(&service);
@@ -347,7 +348,7 @@ async fn one_of_two_has_the_lease_and_the_other_takes_it_over() {
     assert!(world.azure.world().trespasses.is_empty());
 }
 
-/// Many histories of three appliances, with calls that fail and hang.
+/// Many random histories of three appliances, with calls that fail and hang.
 #[test]
 fn never_do_two_hold_the_lease() {
     let mut led = 0;
@@ -366,7 +367,7 @@ fn never_do_two_hold_the_lease() {
                 if *due > now {
                     continue;
                 }
-                // A process that ends in it begins anew, or is stopped for a while.
+                // A process that ends in it starts anew, sometimes after a pause.
                 if once(lease.step(&azure, &azure)).is_none() {
                     *lease = Lease::new(names[at], &zone, PERIOD);
                 }

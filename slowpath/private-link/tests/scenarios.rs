@@ -1,4 +1,4 @@
-//! The real client against Azure's stand-in: what is made, what is refused, what is taken back.
+//! The real client against the emulator: creation, errors, deletion.
 #![expect(clippy::unwrap_used, reason = "a test says what it expects")]
 
 #[expect(dead_code, reason = "it uses a part of it")]
@@ -53,7 +53,7 @@ async fn all_is_made_and_taken_back() {
         .iter()
         .find(|s| s["name"] == "weir-pls-nat");
     assert_eq!(nat.unwrap()["properties"]["addressPrefix"], "10.1.2.0/24");
-    // Five minutes later nothing is written.
+    // Later rounds write nothing.
     side.at.azure.take_calls();
     side.play(11 * MINUTES).await;
     let calls = side.at.azure.take_calls();
@@ -81,7 +81,7 @@ async fn each_refusal_has_its_class() {
     };
     for (rule, least, most) in [
         (dated(77, false), 77, 77),
-        // By the seconds of two clocks.
+        // Seconds of two clocks are compared.
         (dated(200, true), 198, 201),
         (Rule::first(1, get, refuse(429, "TooManyRequests")), 300, 300),
         (Rule::first(1, get, refuse(403, "AuthorizationFailed")), 600, 600),
@@ -140,7 +140,7 @@ async fn an_operation_that_hangs_is_told_after_five_minutes() {
     side.play(4 * MINUTES).await;
     assert!(side.object.status.service.running.is_none());
     assert!(side.events.iter().any(|event| event.message.contains("without an end")));
-    // It is found busy from now on, and not asked for again.
+    // From now on it is found busy, and the write is not repeated.
     let puts = side
         .at
         .azure

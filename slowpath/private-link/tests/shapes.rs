@@ -1,5 +1,5 @@
-//! Requests compared with Microsoft's published examples (`make fixtures`): the same paths,
-//! versions and members.
+//! Compares requests with Microsoft's published examples (`make fixtures`): paths, versions and
+//! members.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
 
 #[expect(dead_code, reason = "it uses a part of it")]
@@ -24,7 +24,7 @@ fn example(name: &str) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// All members of a body by their paths, with what sort of thing each is.
+/// Collects all members of a body by path, with their JSON types.
 fn members(at: &str, value: &Value, found: &mut BTreeMap<String, &'static str>) {
     let sort = match value {
         Value::Null => "nothing",
@@ -50,7 +50,7 @@ fn members_of(value: &Value) -> BTreeMap<String, &'static str> {
     found
 }
 
-/// Members that the specification has and the example leaves out.
+/// Members that are in the specification but not in the example.
 const UNSHOWN: [(&str, &str); 7] = [
     (".tags", "object"),
     (".tags.weir-fleet", "text"),
@@ -61,7 +61,7 @@ const UNSHOWN: [(&str, &str); 7] = [
     (".name", "text"),
 ];
 
-/// The life of one object, from its creation to its deletion: all that Azure is asked.
+/// Returns all calls of the life of one object, from its creation to its deletion.
 async fn each_request() -> Vec<Call> {
     let mut side = side(world()).await;
     side.object.spec.auto_approved_subscriptions = Some(Vec::new());
@@ -76,7 +76,7 @@ async fn each_request() -> Vec<Call> {
     let zone = ours("privateDnsZones", "weir.lease");
     side.at.azure.with(|world| world.write(zone.as_str(), json!({ "location": "global" })));
     let mut lease = Lease::new("weir-1", &zone, Duration::from_secs(90));
-    // The record comes to be, is seen to be old, and is taken.
+    // The record is created, found to be old, and taken over.
     for seconds in [0, 91] {
         side.at.azure.advance(Duration::from_secs(seconds));
         lease.step(&side.at.client, &side.clock()).await;
@@ -88,7 +88,7 @@ async fn each_request() -> Vec<Call> {
     side.at.azure.take_calls()
 }
 
-/// Operations, the examples that show them, and which parameter is the body.
+/// Operations, their examples, and the parameter that is the body.
 const OPERATIONS: [(&str, &str, &str); 8] = [
     ("PUT privateLinkServices", "PrivateLinkServiceCreate", "parameters"),
     (

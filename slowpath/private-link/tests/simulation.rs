@@ -1,11 +1,10 @@
-//! Histories of two objects at Azure: calls that are refused, hang, get lost or are not answered
-//! before the process ends, operations that fail or never end, others who delete, change and make
-//! things, people who change their minds.
+//! Random histories of two objects at Azure: calls that are refused, hang, get lost or are not
+//! answered before the process ends; operations that fail or never end; others who delete, change
+//! and create resources; changes of the desired state.
 //!
-//! However bad it was: when it is over, each object is as it is wanted, or says why not; and
-//! nothing that others made was ever written or deleted. Each history follows from its seed.
-//! `SIMULATION_SEED=7 cargo test -p private-link --test simulation` plays one again;
-//! `SIMULATIONS=100000` plays as many.
+//! In the end each object is in its desired state or reports why not, and no resource of others was
+//! ever written or deleted. Each history is determined by its seed. `SIMULATION_SEED=7 cargo test
+//! -p private-link --test simulation` repeats one; `SIMULATIONS=100000` runs that many.
 #![expect(clippy::unwrap_used, reason = "a test says what it expects")]
 
 #[expect(dead_code, reason = "it uses a part of it")]
@@ -21,7 +20,7 @@ use emulator::Azure;
 use emulator::play::Player;
 use emulator::sample::{self, GUEST, OTHER, OURS, network};
 
-/// How many histories are played where nobody says.
+/// Default number of histories.
 const HISTORIES: u64 = 400;
 const HOUR: u64 = 3_600;
 
@@ -55,7 +54,7 @@ fn history(rng: &mut Rng) {
 }
 
 impl History {
-    /// Half an hour to three hours in which everything may happen.
+    /// Half an hour to two and a half hours with random disturbances.
     fn trouble(&mut self) {
         let end = self.azure.world().now() + HOUR / 2 + self.rng.u64(..2 * HOUR);
         while self.azure.world().now() < end {
@@ -74,7 +73,7 @@ impl History {
         }
     }
 
-    /// A round; or one whose status was not kept, since the process ended behind it.
+    /// Runs a round; sometimes its status is lost because the process ends before storing it.
     fn round(&mut self, at: usize) {
         let before = self.players[at].object.clone();
         let player = &mut self.players[at];
@@ -89,7 +88,7 @@ impl History {
         }
     }
 
-    /// Somebody else does something.
+    /// Performs a change by another party.
     fn interfere(&mut self) {
         let which = self.rng.usize(..self.players.len());
         let name = self.players[which].object.name.clone();
@@ -149,7 +148,7 @@ impl History {
                 }
             }
             13 => {
-                // Azure keeps a subnet that is used.
+                // Azure keeps a subnet that is in use.
                 let services = network(OURS, "privateLinkServices", "");
                 if world.below(services.as_str().trim_end_matches('/')).is_empty() {
                     world.remove(nat().as_str());
@@ -180,7 +179,7 @@ impl History {
         }
     }
 
-    /// Nothing more happens, operations that hang end, and all objects go on for some hours.
+    /// Ends disturbances and hanging operations, and lets all objects continue for some hours.
     fn peace(&mut self) {
         {
             let mut world = self.azure.world();
@@ -198,7 +197,7 @@ impl History {
         self.go_on(2 * HOUR);
     }
 
-    /// All objects side by side, each round as it is due.
+    /// Runs the rounds of all objects as they are due.
     fn go_on(&mut self, seconds: u64) {
         let end = self.azure.world().now() + seconds;
         let mut rounds = 0;
@@ -218,7 +217,8 @@ impl History {
         self.azure.world().pass(end);
     }
 
-    /// It is as it is wanted, or a condition says why not, and it is true.
+    /// Checks that the object is in its desired state, or that a condition reports correctly why
+    /// not.
     fn judge(&self, player: &Player) {
         let mut world = self.azure.world();
         assert_eq!(world.trespasses, Vec::<String>::new());
@@ -262,7 +262,7 @@ impl History {
         assert!(excuse, "{reason:?} {message}: {status:#?}\nforeign: {foreign}");
     }
 
-    /// All objects are deleted: nothing is left but the subnet and what others made.
+    /// Deletes all objects, and checks that only the NAT subnet and resources of others are left.
     fn end(&mut self) {
         let others = |azure: &Azure| {
             let mut theirs = azure.world().things(false);
@@ -282,7 +282,7 @@ impl History {
         drop(world);
         assert_eq!(others(&self.azure), before);
         let mut world = self.azure.world();
-        // A zone in which others have records stays, and what lost its tags is nobody's.
+        // A zone with records of others stays; a resource without its tags is not recognized.
         let ours = world.things(true).into_iter().filter(|id| *id != nat());
         let ours = ours.filter(|id| !id.contains("example.internal"));
         let left: Vec<String> = ours

@@ -1,4 +1,4 @@
-//! Each step, condition, class of error and way of deletion, at Azure's emulator.
+//! All steps, conditions, error classes and ways of deletion, against the Azure emulator.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
 
 mod emulator;
@@ -16,7 +16,7 @@ use emulator::sample::{self, GUEST, OTHER, OURS, STRANGE, network};
 use emulator::{Azure, Fault, once};
 
 const MINUTES: u64 = 60;
-/// Of the first endpoint: Azure keeps the first four of a subnet.
+/// Address of the first endpoint: Azure reserves the first four of a subnet.
 const ADDRESS: &str = "10.7.0.4";
 
 fn begin(slowness: u64) -> (Azure, Player) {
@@ -45,7 +45,7 @@ fn body(azure: &Azure, id: &str) -> Value {
     azure.world().get(id).unwrap_or_else(|| panic!("{id} is not there"))
 }
 
-/// A connection's name without what Azure adds to its endpoint's.
+/// Returns a connection's name without the suffix that Azure adds.
 fn short(connection: &str) -> &str {
     connection.split('.').next().unwrap()
 }
@@ -54,7 +54,7 @@ fn there(azure: &Azure, id: &str) -> bool {
     azure.world().get(id).is_some()
 }
 
-/// One that works already.
+/// Returns an object that is available.
 fn working(slowness: u64) -> (Azure, Player) {
     let (azure, mut web) = begin(slowness);
     web.play(&azure, 20 * MINUTES);
@@ -126,7 +126,7 @@ fn no_operation_is_awaited_its_handle_is_kept_and_polled() {
     assert!(running.handle.operation.is_some());
     assert_eq!(web.why(Aspect::Service), Some((false, Reason::UnderWay)));
     let asked = azure.world().asked.len();
-    // Before it is due nobody asks.
+    // Before it is due no call is made.
     assert!(web.round(&azure, &Standing::Owner).is_some());
     assert_eq!(azure.world().asked.len(), asked);
     web.play(&azure, 20 * MINUTES);
@@ -180,7 +180,7 @@ fn a_service_that_leads_to_another_frontend_is_told_and_led_back() {
                 body["properties"]["loadBalancerFrontendIpConfigurations"] = wrong.clone();
             });
             if taken_over {
-                // Another appliance's store: it has the object, and remembers nothing of it.
+                // An appliance with another store: it has the object, but no status.
                 web = Player::new(sample::object("shop/web"));
                 web.object.held = true;
             }
@@ -232,7 +232,7 @@ fn drift_is_repaired_within_five_minutes() {
     }
     assert_eq!(body(&azure, &service())["tags"]["theirs"], "too");
     assert_eq!(web.status().service.alias, alias);
-    // A record that somebody bent, and one that somebody deleted.
+    // A record that another party changed, and one that it deleted.
     let record = format!("{}/A/api", zone("web.hypershift.local"));
     azure.world().edit(&record, |body| body["properties"]["ttl"] = json!(5));
     azure.world().remove(&format!("{}/A/*.apps", zone("web.hypershift.local")));
@@ -256,7 +256,7 @@ fn lists_are_sets_and_case_does_not_matter() {
 #[test]
 fn an_update_that_has_no_effect_is_told_and_not_repeated_without_end() {
     let (azure, mut web) = working(0);
-    // Somebody undoes it whenever it was done.
+    // Another party reverts every change.
     for _ in 0..10 {
         azure.world().edit(&service(), |body| body["properties"]["autoApproval"] = json!({}));
         web.due = azure.world().now();
@@ -329,7 +329,7 @@ fn what_azure_asks_to_wait_on_one_side_is_waited_whatever_the_other_does() {
     let asked = azure.world().asked.clone();
     assert_eq!(asked, ["PrivateLinkServices_Get"]);
     assert_eq!(web.why(Aspect::Endpoint), Some((false, Reason::WaitingForAlias)));
-    // Another wish is tried at once.
+    // A change of the desired state is tried at once.
     web.change(&azure, |object| object.spec.tags = [("a".to_owned(), "b".to_owned())].into());
     web.play(&azure, 60);
     assert!(web.is(Aspect::Available));
@@ -473,7 +473,7 @@ fn policies_are_switched_off_on_subnets_that_we_made_and_on_no_other() {
     let on = |body: &mut Value| {
         body["properties"]["privateLinkServiceNetworkPolicies"] = "Enabled".into();
     };
-    // Found by our name, made by others.
+    // Found by name, created by another party.
     let (azure, mut web) = begin(0);
     azure.world().set(&nat(), json!({ "properties": { "addressPrefix": "10.1.9.0/24" } }));
     azure.world().edit(&nat(), on);
@@ -486,14 +486,14 @@ fn policies_are_switched_off_on_subnets_that_we_made_and_on_no_other() {
     });
     web.play(&azure, 10 * MINUTES);
     assert!(web.is(Aspect::Available) && azure.world().trespasses.is_empty());
-    // Made by us: it is needed anew when the service is.
+    // Created by Weir: it is needed again when the service is created anew.
     let (azure, mut web) = working(0);
     azure.world().edit(&nat(), on);
     azure.world().remove(&service());
     web.play(&azure, 10 * MINUTES);
     assert_eq!(body(&azure, &nat())["properties"]["privateLinkServiceNetworkPolicies"], "Disabled");
     assert!(web.is(Aspect::Available));
-    // Given, and not there.
+    // Configured, but absent.
     let (azure, mut web) = begin(0);
     let given = network(OURS, "virtualNetworks", "hub").child("subnets", "given");
     web.object.spec.nat_subnet = Some(private_link::object::Address(given.clone()));
@@ -522,14 +522,14 @@ fn a_full_network_is_told() {
 #[test]
 fn connections_are_approved_by_subscription_and_others_wait_to_be_seen() {
     let (azure, mut web) = working(0);
-    // Who is not known may see the service, and has to wait.
+    // An unapproved subscription may see the service, and has to wait.
     web.change(&azure, |object| {
         object.spec.additional_allowed_subscriptions.push(STRANGE.to_owned());
         object.spec.auto_approved_subscriptions = Some(vec![GUEST.to_owned(), OTHER.to_owned()]);
     });
     web.play(&azure, 2 * MINUTES);
     let alias = web.status().service.alias.clone();
-    // Azure's own approval was not told of this subscription yet.
+    // Azure's automatic approval does not contain this subscription yet.
     azure.world().edit(&service(), |body| body["properties"]["autoApproval"] = json!({}));
     assert!(azure.world().knock(OTHER, "known", alias.as_deref()));
     assert!(azure.world().knock(STRANGE, "strange", alias.as_deref()));
@@ -596,7 +596,7 @@ fn zones_are_shared_and_go_with_the_last_record() {
     blog.delete(&azure);
     blog.play(&azure, 10 * MINUTES);
     assert!(blog.gone && !there(&azure, &zone("example.internal")));
-    // The subnet stays: who knows who else uses it.
+    // The subnet stays, because others may use it.
     assert_eq!(azure.world().things(true), [nat()]);
 }
 
@@ -662,13 +662,13 @@ fn deletion_rejects_connections_first_and_lets_go_last() {
 
 #[test]
 fn what_is_not_there_is_deleted_and_errors_keep_the_finalizer() {
-    // Before anything was made.
+    // Before anything was created.
     let (azure, mut web) = begin(0);
     web.object.held = true;
     web.delete(&azure);
     assert_eq!(web.round(&azure, &Standing::Owner), Some(Next::Never));
     assert!(web.gone && azure.world().asked.is_empty());
-    // Somebody was faster, with each of it.
+    // Another party has deleted one of the resources before.
     for gone in [service(), endpoint(), zone("web.hypershift.local"), zone("example.internal")] {
         let (azure, mut web) = working(0);
         azure.world().remove(&gone);
@@ -701,7 +701,7 @@ fn what_is_not_there_is_deleted_and_errors_keep_the_finalizer() {
             web.play(&azure, 60 * MINUTES);
             assert!(web.gone, "{asked} {fault:?}: {:#?}", web.status());
             let left = azure.world().things(true).into_iter().filter(|id| *id != nat()).count();
-            // Azure's word that something is not there is taken.
+            // An answer that a resource is absent is trusted.
             let believed = fault == Fault::Refused(Failure::Absent);
             assert!(left == 0 || believed, "{asked} {fault:?}");
         }
@@ -712,7 +712,7 @@ fn what_is_not_there_is_deleted_and_errors_keep_the_finalizer() {
     web.play(&azure, 25 * MINUTES);
     assert!(!web.gone && web.object.held);
     let asked = azure.world().asked.clone();
-    // Ten minutes each time: 0, 10, 20.
+    // Every ten minutes: at 0, 10 and 20.
     assert_eq!(asked.iter().filter(|name| *name == "PrivateLinkServices_Delete").count(), 3);
     assert_eq!(web.why(Aspect::Available), Some((false, Reason::AzureError)));
 }
@@ -771,7 +771,7 @@ fn an_observer_reads_and_writes_nothing() {
     assert!(other.message(Aspect::Observed).contains("weir-1"));
     assert_eq!(other.status().service.alias, web.status().service.alias);
     assert!(azure.world().asked.iter().all(|name| name == "PrivateLinkServices_Get"));
-    // It asks no more often than the owner, and waits for as long as Azure says.
+    // An observer reads no more often than the owner, and obeys delays requested by Azure.
     assert_eq!(other.pause(&azure), Duration::from_secs(300));
     let mut early = Player::new(sample::object("shop/early"));
     early.round(&azure, &observer(true));
@@ -791,7 +791,8 @@ fn an_observer_reads_and_writes_nothing() {
         other.round(&azure, &observer(true));
         assert_eq!(other.pause(&azure), Duration::from_secs(300));
     }
-    // Who may inherit it lets go when it is gone, who may not at once.
+    // An appliance that may become the owner keeps the object until the service is gone; another
+    // one releases it at once.
     let mut heir = Player::new(web.object.clone());
     heir.delete(&azure);
     assert!(matches!(heir.round(&azure, &observer(true)), Some(Next::After(_))));

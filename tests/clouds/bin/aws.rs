@@ -1,5 +1,5 @@
-//! AWS on a port of this machine, for the lab and for a try by hand:
-//! `AWS_ENDPOINT_URL` and `AWS_EC2_METADATA_SERVICE_ENDPOINT` lead to it.
+//! AWS emulator on a local port, for the lab and for manual trials. Point `AWS_ENDPOINT_URL` and
+//! `AWS_EC2_METADATA_SERVICE_ENDPOINT` to it.
 
 #![forbid(unsafe_code)]
 
@@ -10,22 +10,22 @@ use standins::Standin;
 use standins::world::World;
 use tokio::net::TcpListener;
 
-/// AWS on a port of this machine: ELBv2, tagging, EC2, SSM, Auto Scaling and IMDSv2.
+/// Emulate AWS on a local port: ELBv2, tagging, EC2, SSM, Auto Scaling and IMDSv2
 #[derive(Parser)]
 struct Arguments {
-    /// Address and port.
+    /// Listen on this address and port
     #[arg(long, default_value = "127.0.0.1:4566")]
     listen: String,
-    /// What the group's targets are registered by: instance or ip.
+    /// Register targets of the group by instance or ip
     #[arg(long, default_value = "ip", value_parser = ["instance", "ip"])]
     targets: String,
-    /// A world to begin with, as `GET /_weir/world` writes it.
+    /// Start with this state, as returned by `GET /_weir/world`
     #[arg(long)]
     world: Option<std::path::PathBuf>,
-    /// Its clock stands until `POST /_weir/advance`.
+    /// Stop the clock; advance it by `POST /_weir/advance`
     #[arg(long)]
     stopped: bool,
-    /// Probe the targets over HTTP, and believe the answers.
+    /// Probe the targets over HTTP, and use the results as their health
     #[arg(long)]
     probe: bool,
 }

@@ -1,5 +1,5 @@
-//! Azure on two ports of this machine, for the lab and for a try by hand: it prints what leads an
-//! appliance to it.
+//! Azure emulator on two local ports, for the lab and for manual trials. It prints the settings
+//! that point an appliance to it.
 
 #![forbid(unsafe_code)]
 
@@ -11,29 +11,28 @@ use clap::Parser;
 use standins::azure::{Standin, World};
 use tokio::net::TcpListener;
 
-/// Azure on two ports of this machine: Resource Manager and login over TLS, and the metadata
-/// service.
+/// Emulate Azure on two local ports: Resource Manager and login over TLS, and the metadata service
 #[derive(Parser)]
 struct Arguments {
-    /// Address and port of Resource Manager and the login.
+    /// Listen on this address and port for Resource Manager and login
     #[arg(long, default_value = "127.0.0.1:4567")]
     listen: SocketAddr,
-    /// Address and port of the metadata service.
+    /// Listen on this address and port for the metadata service
     #[arg(long, default_value = "127.0.0.1:4568")]
     metadata: SocketAddr,
-    /// A name by which appliances ask, where `localhost` doesn't lead here.
+    /// Add this name to the certificate, for appliances that cannot use `localhost`
     #[arg(long)]
     name: Option<String>,
-    /// Where the authority's certificate is written.
+    /// Write the certificate authority's certificate to this file
     #[arg(long, default_value = "weir-azure.pem")]
     ca: PathBuf,
-    /// A world to begin with, as `GET /_weir/world` writes it.
+    /// Start with this state, as returned by `GET /_weir/world`
     #[arg(long)]
     world: Option<PathBuf>,
-    /// Its clock stands until `POST /_weir/advance`.
+    /// Stop the clock; advance it by `POST /_weir/advance`
     #[arg(long)]
     stopped: bool,
-    /// Probe the pools' members over HTTP, and believe the answers.
+    /// Probe the pools' members over HTTP, and use the results as their health
     #[arg(long)]
     probe: bool,
 }

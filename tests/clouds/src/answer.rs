@@ -1,39 +1,39 @@
-//! Answers in the services' own formats.
+//! Responses in the services' own formats.
 
-/// What a service is asked with, taken apart.
+/// The members of a form request.
 pub type Members = Vec<(String, String)>;
 
-/// A refusal.
+/// An error response.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refusal {
     /// HTTP status.
     pub status: u16,
-    /// AWS's code.
+    /// Error code.
     pub code: String,
-    /// A sentence.
+    /// Error message.
     pub message: String,
 }
 
-/// A refusal with status 400.
+/// Returns an error response with status 400.
 pub fn refuse<T>(code: &str, message: impl Into<String>) -> Result<T, Refusal> {
     Err(Refusal { status: 400, code: code.into(), message: message.into() })
 }
 
-/// Which format a service speaks.
+/// Format of a service's responses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
-    /// ELBv2 and Auto Scaling.
+    /// Query protocol: ELBv2 and Auto Scaling.
     Query,
-    /// EC2.
+    /// EC2's variant of the query protocol.
     Ec2,
-    /// Tagging and SSM.
+    /// JSON: tagging and SSM.
     Json,
-    /// The metadata service.
+    /// Plain text: the metadata service.
     Plain,
 }
 
 impl Format {
-    /// Of a service by the name that it is signed for.
+    /// Returns the format of a service, by the name in the signature.
     pub fn of(service: &str) -> Format {
         match service {
             "elasticloadbalancing" | "autoscaling" => Format::Query,
@@ -43,7 +43,7 @@ impl Format {
         }
     }
 
-    /// A refusal as the service writes it.
+    /// Formats an error response.
     pub fn refusal(self, refusal: &Refusal) -> String {
         let Refusal { code, message, .. } = refusal;
         match self {
@@ -67,7 +67,7 @@ impl Format {
         }
     }
 
-    /// Its media type.
+    /// Returns the media type.
     pub fn media(self) -> &'static str {
         match self {
             Format::Query | Format::Ec2 => "text/xml",
@@ -77,22 +77,22 @@ impl Format {
     }
 }
 
-/// Text as XML has it.
+/// Escapes text for XML.
 pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// An element with text in it.
+/// Formats an XML element that contains text.
 pub fn element(name: &str, text: impl ToString) -> String {
     format!("<{name}>{}</{name}>", escaped(&text.to_string()))
 }
 
-/// The value of a member.
+/// Returns the value of a member.
 pub fn get<'a>(members: &'a Members, name: &str) -> Option<&'a str> {
     members.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
 }
 
-/// The value of a member that the service requires.
+/// Returns the value of a required member.
 pub fn need<'a>(members: &'a Members, name: &str) -> Result<&'a str, Refusal> {
     get(members, name).map_or_else(
         || refuse("MissingParameter", format!("The request must contain the parameter {name}")),
@@ -100,13 +100,14 @@ pub fn need<'a>(members: &'a Members, name: &str) -> Result<&'a str, Refusal> {
     )
 }
 
-/// The values of `prefix.1suffix`, `prefix.2suffix` and so on.
+/// Returns the values of `prefix.1suffix`, `prefix.2suffix` and so on.
 pub fn list<'a>(members: &'a Members, prefix: &str, suffix: &str) -> Vec<&'a str> {
     let nth = |n: usize| get(members, &format!("{prefix}.{n}{suffix}"));
     (1..).map_while(nth).collect()
 }
 
-/// A page of at most `size` from where `token` says, and the next token. Tokens are positions.
+/// Returns a page of at most `size` items starting at `token`, and the next token. A token is a
+/// position.
 pub fn page<T>(
     mut all: Vec<T>,
     token: Option<&str>,

@@ -1,11 +1,11 @@
-//! Scaling groups and their hooks, as Auto Scaling answers.
+//! Auto Scaling groups and their lifecycle hooks.
 
 use std::time::Duration;
 
 use crate::answer::{Members, Refusal, element, list, need, refuse};
 use crate::world::World;
 
-/// Answers one operation: the inside of its result.
+/// Performs an operation; returns the content of its result element.
 pub fn answer(world: &mut World, operation: &str, asked: &Members) -> Result<String, Refusal> {
     match operation {
         "DescribeAutoScalingInstances" => Ok(instances(world, asked)),

@@ -1,4 +1,4 @@
-//! Azure: Resource Manager and its login over TLS, and each machine's metadata service.
+//! Azure emulator: Resource Manager and login over TLS, and the metadata service.
 //!
 //! Calls and faults are named by method and type: `GET loadBalancers`, `LIST loadBalancers`, `PUT
 //! loadBalancers/backendAddressPools`, `DELETE privateLinkServices`, `POST

@@ -1,9 +1,9 @@
-//! Instances, interfaces and routes, as EC2 answers.
+//! EC2: instances, interfaces and routes.
 
 use crate::answer::{Members, Refusal, element, get, list, need, page, refuse};
 use crate::world::{Instance, Interface, Table, Words, World};
 
-/// Answers one operation: the inside of its answer.
+/// Performs an operation; returns the content of its response element.
 pub fn answer(world: &mut World, operation: &str, asked: &Members) -> Result<String, Refusal> {
     let dry = get(asked, "DryRun") == Some("true");
     match operation {
@@ -17,7 +17,7 @@ pub fn answer(world: &mut World, operation: &str, asked: &Members) -> Result<Str
     }
 }
 
-/// All filters with their values.
+/// Returns all filters with their values.
 fn filters(asked: &Members) -> Vec<(String, Vec<String>)> {
     let names = list(asked, "Filter", ".Name").into_iter().enumerate();
     let values = |n: usize| list(asked, &format!("Filter.{}.Value", n + 1), "");
@@ -25,7 +25,7 @@ fn filters(asked: &Members) -> Vec<(String, Vec<String>)> {
     names.map(|(n, name)| (name.to_owned(), owned(values(n)))).collect()
 }
 
-/// True where all filters are met; `value` gives what a filter looks at.
+/// Returns true if all filters match; `value` returns the property that a filter compares.
 fn meets<'a>(
     filters: &[(String, Vec<String>)],
     tags: &Words,

@@ -1,10 +1,10 @@
-//! Target groups and their targets, as Elastic Load Balancing answers.
+//! Elastic Load Balancing: target groups and their targets.
 
 use crate::answer::{Members, Refusal, element, get, list, need, page, refuse};
 use crate::target::Target;
 use crate::world::{Group, Words, World};
 
-/// Answers one operation: the inside of its result.
+/// Performs an operation; returns the content of its result element.
 pub fn answer(world: &mut World, operation: &str, asked: &Members) -> Result<String, Refusal> {
     match operation {
         "DescribeTargetGroups" => groups(world, asked),
@@ -139,7 +139,7 @@ fn register(world: &mut World, asked: &Members) -> Result<String, Refusal> {
         }
         let full = group.targets.len() >= group.limit;
         match group.targets.iter_mut().find(|t| t.id == id) {
-            // It comes back, and begins anew.
+            // A draining target is registered again, and starts over.
             Some(target) if target.until.is_some() => {
                 *target = Target::new(id, target.good, now, rhythm);
             }

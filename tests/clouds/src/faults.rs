@@ -1,52 +1,52 @@
-//! Misbehaviour on demand: which calls, how often, and what happens to them.
+//! Fault injection: which calls, how often, and what happens to them.
 
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
-/// What happens to a call instead of its answer.
+/// What happens to a call instead of its normal response.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fault {
-    /// A refusal in the service's format.
+    /// An error response in the service's format.
     Refuse {
         /// HTTP status.
         status: u16,
-        /// The cloud's code.
+        /// Error code of the cloud.
         code: String,
     },
-    /// A status with a page of somebody between.
+    /// This status, with a page as from a proxy.
     Status(u16),
-    /// No answer ever.
+    /// No response.
     Hang,
-    /// The connection ends in the middle of the answer.
+    /// The connection breaks within the response.
     Cut,
-    /// A good status with this instead of the answer.
+    /// Status 200 with this body.
     Say(String),
-    /// The answer with bytes in it changed, taken out and doubled at random.
+    /// The response with random bytes changed, removed and duplicated.
     Garble,
-    /// The answer, but only its first so many bytes, with a length that fits.
+    /// The response truncated to this number of bytes, with a matching length.
     Shorten(usize),
 }
 
-/// A fault and the calls that it befalls.
+/// A fault, and the calls to which it applies.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Rule {
-    /// The operation by the cloud's name, or its beginning and `*`; for the metadata service the
-    /// path's beginning.
+    /// Operation by the cloud's name, or a prefix followed by `*`; for the metadata service, a
+    /// prefix of the path.
     pub operation: String,
-    /// What happens.
+    /// The fault.
     pub fault: Fault,
-    /// To so many calls; none is all.
+    /// Number of calls; `None` for all.
     #[serde(default)]
     pub times: Option<u32>,
-    /// To each with this chance, by the server's own seed.
+    /// Probability of the fault for each call, by the server's own seed.
     #[serde(default = "always")]
     pub chance: f64,
-    /// When to come back: AWS's header `x-amz-retry-after`, in milliseconds; Azure's
-    /// `Retry-After`, in seconds.
+    /// Requested delay: AWS's header `x-amz-retry-after` in milliseconds, Azure's `Retry-After` in
+    /// seconds.
     #[serde(default)]
     pub retry_after: Option<u64>,
-    /// Azure only: `Retry-After` as an HTTP date.
+    /// Azure only: send `Retry-After` as an HTTP date.
     #[serde(default)]
     pub dated: bool,
 }
@@ -56,24 +56,24 @@ fn always() -> f64 {
 }
 
 impl Rule {
-    /// To the first `times` calls of an operation.
+    /// Returns a rule for the first `times` calls of an operation.
     pub fn first(times: u32, operation: &str, fault: Fault) -> Rule {
         Rule { times: Some(times), ..Rule::always(operation, fault) }
     }
 
-    /// To all calls of an operation.
+    /// Returns a rule for all calls of an operation.
     pub fn always(operation: &str, fault: Fault) -> Rule {
         let operation = operation.to_owned();
         Rule { operation, fault, times: None, chance: 1.0, retry_after: None, dated: false }
     }
 }
 
-/// All rules, in order: the first that applies does.
+/// All rules in order; the first that matches applies.
 #[derive(Clone, Debug)]
 pub struct Faults {
     /// The rules.
     pub rules: Vec<Rule>,
-    /// Draws the chances of the rules and the changes of `Fault::Garble`.
+    /// Random generator for the probabilities of rules and for `Fault::Garble`.
     pub rng: Rng,
 }
 
@@ -84,12 +84,12 @@ impl Default for Faults {
 }
 
 impl Faults {
-    /// What happens to this call, if anything, and what is said about coming back.
+    /// Returns the fault for a call, if any, and the requested delay.
     pub fn strike(&mut self, operation: &str) -> Option<(Fault, Option<u64>)> {
         self.rule(operation).map(|rule| (rule.fault, rule.retry_after))
     }
 
-    /// The rule that this call meets, if any.
+    /// Returns the rule that applies to a call, if any.
     pub fn rule(&mut self, operation: &str) -> Option<Rule> {
         for rule in &mut self.rules {
             let start = rule.operation.strip_suffix('*');
@@ -108,7 +108,7 @@ impl Faults {
         None
     }
 
-    /// Changes a text as `Fault::Garble` does.
+    /// Garbles a text as `Fault::Garble` does.
     pub fn garble(&mut self, text: &str) -> String {
         let mut bytes = text.as_bytes().to_vec();
         for _ in 0..self.rng.u8(1..=6) {

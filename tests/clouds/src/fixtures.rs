@@ -1,13 +1,13 @@
-//! The clouds' published models and examples. They are not part of this repository: the tests that
-//! read them are ignored by default and run by `make fixtures FIXTURES=DIR`.
+//! Published models and examples of the clouds. They are not part of this repository: the tests
+//! that read them are ignored by default and run by `make fixtures FIXTURES=DIR`.
 
 use std::path::PathBuf;
 
-/// The folder `name` below the one that the environment variable `FIXTURES` names:
-/// `aws-examples`, or `azure-rest-examples`.
+/// Returns the folder `name`, which is `aws-examples` or `azure-rest-examples`, below the one that
+/// the environment variable `FIXTURES` names.
 ///
 /// # Panics
-/// The variable is not set, or the folder is missing: a test that needs it fails.
+/// Panics if the variable is not set or the folder is missing.
 #[expect(clippy::panic, reason = "without its data a test fails")]
 pub fn folder(name: &str) -> PathBuf {
     let Some(root) = std::env::var_os("FIXTURES") else {

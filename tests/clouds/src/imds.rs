@@ -1,10 +1,10 @@
-//! The metadata of the world's first instance.
+//! Metadata of the first instance.
 
 use serde_json::json;
 
 use crate::world::{Interface, World};
 
-/// What is at a path.
+/// Returns the text at a path.
 pub fn at(world: &World, path: &str) -> Option<String> {
     let own = world.instances.first()?;
     let path = path.strip_prefix("/latest/")?;

@@ -1,11 +1,11 @@
-//! Tags and commands, as the tagging service and Systems Manager answer.
+//! Tagging and Systems Manager.
 
 use serde_json::{Value, json};
 
 use crate::answer::{Refusal, page, refuse};
 use crate::world::{Command, Group, World};
 
-/// Answers one operation.
+/// Performs an operation; returns its response.
 pub fn answer(world: &mut World, operation: &str, asked: &Value) -> Result<String, Refusal> {
     match operation {
         "GetResources" => resources(world, asked),

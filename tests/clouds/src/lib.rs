@@ -1,7 +1,7 @@
-//! The clouds' other side: AWS, and in `azure` Azure, as servers that tests, the lab and a person
-//! can start. They share no code with what asks them: they verify who asks themselves and write
-//! each service's answers in the service's own format. Their clocks move when they are told to, and
-//! they misbehave on demand.
+//! Emulators of AWS and, in `azure`, of Azure: servers for tests, the lab and manual trials. They
+//! share no code with their clients: they verify credentials themselves and write each service's
+//! responses in the service's own format. Their clocks advance on request, and faults can be
+//! injected.
 
 #![forbid(unsafe_code)]
 

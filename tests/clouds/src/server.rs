@@ -1,4 +1,4 @@
-//! The server: who is meant, whether it is signed, what befalls it, what is answered.
+//! HTTP server of the AWS emulator: routing, signatures, faults, responses.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,18 +20,18 @@ use crate::faults::{Fault, Faults, Rule};
 use crate::world::World;
 use crate::{autoscaling, ec2, elbv2, imds, json, signature};
 
-/// A call that came in, and how it was answered.
+/// A recorded call, with the status of its response.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Call {
-    /// `ec2`, `elasticloadbalancing`, `imds` and so on.
+    /// Service: `ec2`, `elasticloadbalancing`, `imds` and so on.
     pub service: String,
-    /// The operation, or the path of the metadata service.
+    /// Operation, or the path of the metadata service.
     pub operation: String,
-    /// Its members, where it is a form.
+    /// Form members, if the body is a form.
     pub members: Members,
-    /// Its body, where it is JSON.
+    /// Body, if it is JSON.
     pub json: Value,
-    /// The answer's status; 0 where there was none.
+    /// Status of the response; 0 if there was none.
     pub status: u16,
 }
 
@@ -42,21 +42,21 @@ struct Inside {
     calls: Vec<Call>,
 }
 
-/// A running stand-in. Clones are the same one.
+/// A running emulator. Clones share it.
 #[derive(Clone)]
 pub struct Standin {
     inside: Arc<Mutex<Inside>>,
-    /// `http://127.0.0.1:...`: endpoint of all services, the metadata's too.
+    /// Base URL, `http://127.0.0.1:...`, for all services including metadata.
     pub url: String,
 }
 
 impl Standin {
-    /// Serves a world, for as long as the runtime runs.
+    /// Starts a server with this state; it runs as long as the runtime.
     pub async fn start(world: World) -> std::io::Result<Standin> {
         Standin::listen(TcpListener::bind("127.0.0.1:0").await?, world)
     }
 
-    /// The same on a socket of the caller's.
+    /// Like [`Standin::start`], on a given socket.
     pub fn listen(listener: TcpListener, world: World) -> std::io::Result<Standin> {
         let url = format!("http://{}", listener.local_addr()?);
         let inside = Inside { world: Some(world), ..Inside::default() };
@@ -70,17 +70,17 @@ impl Standin {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at the world, or changes it.
+    /// Reads or changes the state.
     pub fn with<T>(&self, look: impl FnOnce(&mut World) -> T) -> T {
         look(self.lock().world.as_mut().expect("there is a world from the start"))
     }
 
-    /// Lets time pass.
+    /// Advances the clock.
     pub fn advance(&self, by: Duration) {
         self.with(|world| world.advance(by));
     }
 
-    /// Adds a rule of misbehaviour.
+    /// Adds a fault rule.
     pub fn fault(&self, rule: Rule) {
         self.lock().faults.rules.push(rule);
     }
@@ -90,18 +90,18 @@ impl Standin {
         self.lock().faults.rng.seed(seed);
     }
 
-    /// Behaves again.
+    /// Removes all fault rules.
     pub fn behave(&self) {
         self.lock().faults.rules.clear();
     }
 
-    /// All calls since the last time that somebody took them.
+    /// Returns the calls since they were last taken, and clears them.
     pub fn take_calls(&self) -> Vec<Call> {
         std::mem::take(&mut self.lock().calls)
     }
 
-    /// Probes all targets once over HTTP, as their groups want it; what they say is what their next
-    /// probes bring.
+    /// Probes all targets once over HTTP, as their groups require. The results become those of
+    /// their next emulated probes.
     pub async fn probe(&self) {
         let targets = self.with(|world| {
             let mut found = Vec::new();
@@ -128,7 +128,7 @@ impl Standin {
     }
 }
 
-/// The status of an answer over HTTP.
+/// Sends a GET request, and returns the status of the response.
 async fn ask(to: &str, path: &str) -> std::io::Result<u16> {
     let mut stream = TcpStream::connect(to).await?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\n\r\n");
@@ -139,7 +139,7 @@ async fn ask(to: &str, path: &str) -> std::io::Result<u16> {
     Ok(status.unwrap_or(0))
 }
 
-/// A body that breaks off.
+/// A body that fails with a connection reset.
 struct Broken;
 
 impl http_body::Body for Broken {
@@ -154,7 +154,7 @@ impl http_body::Body for Broken {
     }
 }
 
-/// The request in pieces, and who is meant.
+/// A parsed request.
 struct Asked {
     service: String,
     operation: String,
@@ -240,7 +240,7 @@ fn reply(status: u16, text: &str, format: Format, after: Option<u64>) -> Respons
     response
 }
 
-/// Takes a request apart.
+/// Parses a request.
 fn asked(request: &signature::Request) -> Asked {
     let pairs = form_urlencoded::parse(request.body).into_owned();
     if request.path.starts_with("/latest/") {
@@ -316,7 +316,7 @@ fn answer(
     }
 }
 
-/// The metadata service: a token first, then everything else with it.
+/// Answers a metadata request: a token first, everything else with a token.
 fn metadata(world: &mut World, request: &signature::Request) -> Result<String, Refusal> {
     let header = |name: &str| {
         let found = request.headers.iter().find(|(key, _)| key == name);
@@ -347,7 +347,7 @@ fn metadata(world: &mut World, request: &signature::Request) -> Result<String, R
     }
 }
 
-/// What a person or the lab wants of the stand-in itself.
+/// Answers a request to the emulator itself, under `/_weir/`.
 fn control(standin: &Standin, method: &str, wish: &str, body: &[u8]) -> Response {
     let text = String::from_utf8_lossy(body).into_owned();
     let told: Result<String, String> = match (method, wish) {

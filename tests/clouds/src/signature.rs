@@ -1,33 +1,33 @@
-//! Signature version 4, verified from AWS's description of it, with nothing of AWS's own code.
+//! Verification of Signature Version 4, written from AWS's documentation without AWS's code.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
 use crate::answer::Refusal;
 
-/// A request as it came in.
+/// A received request.
 #[derive(Debug)]
 pub struct Request<'a> {
-    /// `GET`, `POST`.
+    /// Method: `GET`, `POST`, `PUT`.
     pub method: &'a str,
-    /// Its path, as sent.
+    /// Path as received.
     pub path: &'a str,
-    /// What stands behind `?`.
+    /// Query string after `?`.
     pub query: &'a str,
-    /// Names in lower case.
+    /// Headers, with lower-case names.
     pub headers: &'a [(String, String)],
-    /// The body.
+    /// Body.
     pub body: &'a [u8],
 }
 
-/// What a request was signed for.
+/// Credential scope of a signature.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Scope {
-    /// Whose key.
+    /// Access key.
     pub key: String,
-    /// `eu-central-1`.
+    /// Region, `eu-central-1` for instance.
     pub region: String,
-    /// `ec2`.
+    /// Service, `ec2` for instance.
     pub service: String,
 }
 
@@ -63,7 +63,7 @@ impl Request<'_> {
         text + &format!("\n{signed}\n{}", hex(Sha256::digest(self.body)))
     }
 
-    /// For whom it is signed, where anybody.
+    /// Returns the credential scope, if the request is signed.
     pub fn scope(&self) -> Option<Scope> {
         let credential = self.field("Credential=")?;
         let mut parts = credential.split('/');
@@ -77,7 +77,7 @@ impl Request<'_> {
         authorization.split(',').find_map(|field| field.trim().strip_prefix(name))
     }
 
-    /// The signature that it ought to have.
+    /// Computes the signature that the request should have.
     pub fn signature(&self, scope: &Scope, secret: &str, signed: &str) -> String {
         let when = self.header("x-amz-date").unwrap_or_default();
         let day = when.split('T').next().unwrap_or_default();
@@ -91,7 +91,7 @@ impl Request<'_> {
         hex(hmac(&key, &text))
     }
 
-    /// Accepts it, or says why not as AWS does.
+    /// Returns the scope of a valid signature, else the error that AWS returns.
     pub fn verify(&self, secret: impl Fn(&str) -> Option<String>) -> Result<Scope, Refusal> {
         let refuse = |code: &str, message: &str| {
             Err(Refusal { status: 403, code: code.into(), message: message.into() })

@@ -1,37 +1,37 @@
-//! A target on its way through its states, as probes and time move it.
+//! Health state of a target, driven by probes and time.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A state by Amazon's own words.
+/// State of a target, as AWS spells it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum State {
-    /// Registered, health not yet known.
+    /// Registered; its health is not known yet.
     #[serde(rename = "initial")]
     Initial,
-    /// Gets flows.
+    /// Receives new flows.
     #[serde(rename = "healthy")]
     Healthy,
     /// Fails its probes.
     #[serde(rename = "unhealthy")]
     Unhealthy,
-    /// Failed its probes, and its flows end.
+    /// Fails its probes; its flows are kept for a limited time.
     #[serde(rename = "unhealthy.draining")]
     UnhealthyDraining,
-    /// Nobody sends it anything.
+    /// No load balancer uses the group.
     #[serde(rename = "unused")]
     Unused,
-    /// Deregistered, and its flows end.
+    /// Deregistered; its flows are kept for the deregistration delay.
     #[serde(rename = "draining")]
     Draining,
-    /// Health checks are off.
+    /// Health checks are disabled.
     #[serde(rename = "unavailable")]
     Unavailable,
 }
 
 impl State {
-    /// As AWS writes it.
+    /// Returns the state as AWS spells it.
     pub fn word(self) -> &'static str {
         match self {
             State::Initial => "initial",
@@ -44,7 +44,7 @@ impl State {
         }
     }
 
-    /// Code and sentence that come with it.
+    /// Returns AWS's reason code and description for the state.
     pub fn why(self) -> Option<(&'static str, &'static str)> {
         match self {
             State::Healthy => None,
@@ -65,16 +65,16 @@ impl State {
     }
 }
 
-/// How a group probes.
+/// Health check and drain settings of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rhythm {
-    /// From probe to probe.
+    /// Time between two probes.
     pub interval: Duration,
-    /// Good ones in a row until healthy.
+    /// Consecutive successful probes until healthy.
     pub healthy: u32,
-    /// Bad ones in a row until unhealthy.
+    /// Consecutive failed probes until unhealthy.
     pub unhealthy: u32,
-    /// How long a deregistered target drains.
+    /// Deregistration delay.
     pub delay: Duration,
 }
 
@@ -83,29 +83,29 @@ pub struct Rhythm {
 pub struct Target {
     /// Instance id or address.
     pub id: String,
-    /// What its probes bring.
+    /// Result of its probes.
     pub good: bool,
-    /// A state that it has whatever happens.
+    /// Fixed state, independent of probes.
     #[serde(default)]
     pub forced: Option<State>,
-    /// Its state by probes and time.
+    /// State by probes and time.
     pub state: State,
-    /// Probes in a row with the same outcome, good ones positive.
+    /// Number of consecutive probes with the same result; positive for success.
     pub streak: i64,
-    /// When it is probed next.
+    /// Time of the next probe.
     pub next: Duration,
-    /// When its draining ends.
+    /// End of draining.
     pub until: Option<Duration>,
 }
 
 impl Target {
-    /// Just registered.
+    /// Returns a newly registered target.
     pub fn new(id: &str, good: bool, now: Duration, rhythm: Rhythm) -> Target {
         let (state, next) = (State::Initial, now + rhythm.interval);
         Target { id: id.into(), good, forced: None, state, streak: 0, next, until: None }
     }
 
-    /// Somebody takes it out.
+    /// Starts draining.
     pub fn leave(&mut self, now: Duration, rhythm: Rhythm) {
         if self.state != State::Draining {
             self.state = State::Draining;
@@ -113,7 +113,7 @@ impl Target {
         }
     }
 
-    /// Carries out all probes until `now`. False when it is gone.
+    /// Performs all probes until `now`. Returns false once the target is gone.
     pub fn advance(&mut self, now: Duration, rhythm: Rhythm) -> bool {
         if self.state == State::Draining {
             return self.until.is_none_or(|until| now < until);
@@ -129,8 +129,8 @@ impl Target {
         let same = (self.streak > 0) == self.good && self.streak != 0;
         let step = if self.good { 1 } else { -1 };
         self.streak = if same { self.streak + step } else { step };
-        // The first probes count for little: one good is enough to leave `initial`'s doubt only
-        // when the threshold says so, and so with the bad.
+        // The thresholds also apply to the first probes: a target leaves `initial` only when one of
+        // them is reached.
         if self.streak >= i64::from(rhythm.healthy) {
             self.state = State::Healthy;
         } else if -self.streak >= i64::from(rhythm.unhealthy) {
@@ -138,7 +138,7 @@ impl Target {
         }
     }
 
-    /// Its state as it is told, in a group with a load balancer or without.
+    /// Returns the reported state, which depends on whether a load balancer uses the group.
     pub fn told(&self, used: bool) -> State {
         self.forced.unwrap_or(if used { self.state } else { State::Unused })
     }

@@ -1,4 +1,5 @@
-//! All that there is: instances, interfaces, routes, groups of targets, scaling groups, commands.
+//! State of the AWS emulator: instances, interfaces, routes, target groups, scaling groups,
+//! commands.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,23 +9,23 @@ use serde::{Deserialize, Serialize};
 use crate::answer::{Refusal, refuse};
 use crate::target::{Rhythm, State, Target};
 
-/// Tags, and other names with values.
+/// Tags and other name-value pairs.
 pub type Words = BTreeMap<String, String>;
 
-/// One region of an account. Everything in it can be read and set, over HTTP too.
+/// One region of an account. All of it can be read and set, also over HTTP.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct World {
-    /// The time; it moves by `advance` only.
+    /// Current time; changed by `advance` only.
     pub now: Duration,
-    /// `eu-central-1`.
+    /// Region, `eu-central-1` for instance.
     pub region: String,
-    /// Twelve digits.
+    /// Account id of twelve digits.
     pub account: String,
     /// Access keys and their secrets.
     pub keys: Words,
-    /// No page of any list is longer.
+    /// Maximum length of a page of any list.
     pub page: Option<usize>,
-    /// What new targets' probes bring.
+    /// Initial probe result of new targets.
     pub good: bool,
     /// Target groups.
     pub groups: Vec<Group>,
@@ -36,186 +37,187 @@ pub struct World {
     pub security_groups: Vec<SecurityGroup>,
     /// Route tables.
     pub tables: Vec<Table>,
-    /// Scaling groups.
+    /// Auto Scaling groups.
     pub scaling: Vec<Scaling>,
-    /// Commands that were sent.
+    /// SSM commands that were sent.
     pub commands: Vec<Command>,
-    /// Operations that the role is not allowed.
+    /// Operations that the role does not permit.
     pub forbidden: Vec<String>,
-    /// The metadata service of the first instance.
+    /// Metadata service of the first instance.
     pub imds: Imds,
 }
 
 /// A target group.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Group {
-    /// Its ARN.
+    /// ARN.
     pub arn: String,
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// `GENEVE`.
+    /// Protocol, `GENEVE`.
     pub protocol: String,
-    /// 6081.
+    /// Port, 6081.
     pub port: u16,
-    /// `instance` or `ip`.
+    /// Target type: `instance` or `ip`.
     pub target_type: String,
-    /// `TCP`, `HTTP`, `HTTPS`.
+    /// Health check protocol: `TCP`, `HTTP` or `HTTPS`.
     pub health_protocol: String,
-    /// A number, or `traffic-port`.
+    /// Health check port: a number, or `traffic-port`.
     pub health_port: String,
-    /// What is asked for over HTTP.
+    /// Health check path of HTTP.
     pub health_path: String,
-    /// Seconds.
+    /// Health check interval, in seconds.
     pub interval: u64,
-    /// Seconds.
+    /// Health check timeout, in seconds.
     pub timeout: u64,
-    /// Good probes until healthy.
+    /// Consecutive successful probes until healthy.
     pub healthy: u32,
-    /// Bad probes until unhealthy.
+    /// Consecutive failed probes until unhealthy.
     pub unhealthy: u32,
-    /// Its attributes.
+    /// Attributes.
     pub attributes: Words,
-    /// Its tags.
+    /// Tags.
     pub tags: Words,
-    /// Its targets.
+    /// Targets.
     pub targets: Vec<Target>,
-    /// No more of them.
+    /// Maximum number of targets.
     pub limit: usize,
 }
 
-/// A load balancer with its one listener.
+/// A load balancer with a single listener.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Balancer {
-    /// Its ARN.
+    /// ARN.
     pub arn: String,
-    /// Its attributes.
+    /// Attributes of the load balancer.
     pub attributes: Words,
-    /// ARN of its listener.
+    /// ARN of the listener.
     pub listener: String,
-    /// The listener's attributes.
+    /// Attributes of the listener.
     pub listener_attributes: Words,
-    /// ARN of the target group that it sends to.
+    /// ARN of the target group that the listener forwards to.
     pub group: String,
 }
 
 /// An instance.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Instance {
-    /// `i-...`.
+    /// Instance id: `i-...`.
     pub id: String,
-    /// `running`.
+    /// State, `running` for instance.
     pub state: String,
-    /// `eu-central-1a`.
+    /// Availability zone, `eu-central-1a` for instance.
     pub zone: String,
-    /// `vpc-...`.
+    /// VPC id: `vpc-...`.
     pub vpc: String,
-    /// Its tags.
+    /// Tags.
     pub tags: Words,
-    /// Its interfaces, the primary one first.
+    /// Network interfaces, the primary one first.
     pub interfaces: Vec<Interface>,
 }
 
 /// A network interface.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Interface {
-    /// `eni-...`.
+    /// Interface id: `eni-...`.
     pub id: String,
-    /// Six bytes in hexadecimal.
+    /// MAC address: six hexadecimal bytes with colons.
     pub mac: String,
-    /// Its addresses, IPv4 first.
+    /// Addresses, IPv4 first.
     pub addresses: Vec<String>,
-    /// `subnet-...`.
+    /// Subnet id: `subnet-...`.
     pub subnet: String,
-    /// What somebody wrote about it.
+    /// Description, as set by the user.
     pub description: String,
-    /// Its tags.
+    /// Tags.
     pub tags: Words,
-    /// The source/destination check.
+    /// Source/destination check.
     pub check: bool,
-    /// `sg-...`.
+    /// Ids of the security groups: `sg-...`.
     pub security_groups: Vec<String>,
 }
 
 /// A security group.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SecurityGroup {
-    /// `sg-...`.
+    /// Group id: `sg-...`.
     pub id: String,
-    /// Its rules.
+    /// Inbound rules.
     pub ingress: Vec<Rule>,
 }
 
-/// A rule: protocol, first and last port (none: all), prefix.
+/// A rule: protocol, first and last port (`None` for all), prefix.
 pub type Rule = (String, Option<(u16, u16)>, String);
 
 /// A route table.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Table {
-    /// `rtb-...`.
+    /// Table id: `rtb-...`.
     pub id: String,
-    /// `vpc-...`.
+    /// VPC id: `vpc-...`.
     pub vpc: String,
-    /// The VPC's main one.
+    /// True for the VPC's main table.
     pub main: bool,
-    /// The subnets bound to it.
+    /// Ids of the associated subnets.
     pub subnets: Vec<String>,
-    /// Target by destination: `eni-...`, `igw-...`, `local`.
+    /// Targets by destination: `eni-...`, `igw-...`, `local`.
     pub routes: Words,
 }
 
-/// A scaling group.
+/// An Auto Scaling group.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Scaling {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Lifecycle state by instance.
+    /// Lifecycle states by instance.
     pub instances: Words,
-    /// Name, transition, heartbeat and whole timeout (seconds) of its hooks.
+    /// Lifecycle hooks: name, transition, heartbeat and global timeout (seconds).
     pub hooks: Vec<(String, String, u64, u64)>,
-    /// By when an instance's hook must hear of it.
+    /// Heartbeat deadlines by instance.
     pub deadlines: BTreeMap<String, Duration>,
 }
 
-/// A command on its way.
+/// An SSM command.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Command {
-    /// Its id.
+    /// Id of the command.
     pub id: String,
-    /// Where it runs.
+    /// Id of the instance on which it runs.
     pub instance: String,
-    /// What was sent.
+    /// Script of the command.
     pub script: String,
-    /// `Pending`, `InProgress`, `Success`, `Failed` and so on.
+    /// Status: `Pending`, `InProgress`, `Success`, `Failed` and so on.
     pub status: String,
-    /// Its exit code, -1 before there is one.
+    /// Exit code, -1 until there is one.
     pub code: i32,
-    /// What it wrote.
+    /// Standard output.
     pub output: String,
-    /// What it wrote to standard error.
+    /// Standard error.
     pub errors: String,
-    /// The invocation can't be found before.
+    /// Time before which the invocation is not visible.
     pub visible: Duration,
 }
 
 /// The metadata service.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Imds {
-    /// `on`, `off` (403), `silent` (no token ever comes: the hop limit).
+    /// Mode: `on`, `off` (403), or `silent` (token requests stay unanswered, as with too low a hop
+    /// limit).
     pub mode: String,
-    /// `autoscaling/target-lifecycle-state`.
+    /// Value of `autoscaling/target-lifecycle-state`.
     pub lifecycle: Option<String>,
-    /// `spot/instance-action`, whole.
+    /// Body of `spot/instance-action`.
     pub spot: Option<String>,
-    /// `events/recommendations/rebalance`, whole.
+    /// Body of `events/recommendations/rebalance`.
     pub rebalance: Option<String>,
-    /// Tokens that were given out.
+    /// Number of tokens issued.
     pub tokens: u64,
-    /// Tokens below are no longer good.
+    /// Tokens up to this number have expired.
     pub expired: u64,
 }
 
 impl Group {
-    /// How it probes.
+    /// Returns the health check settings.
     pub fn rhythm(&self) -> Rhythm {
         let delay = self.attributes.get("deregistration_delay.timeout_seconds");
         Rhythm {
@@ -228,7 +230,7 @@ impl Group {
 }
 
 impl World {
-    /// Lets time pass.
+    /// Advances the clock, with probes and hooks.
     pub fn advance(&mut self, by: Duration) {
         self.now += by;
         let now = self.now;
@@ -250,7 +252,7 @@ impl World {
         }
     }
 
-    /// A group by ARN.
+    /// Returns the group with this ARN.
     pub fn group(&mut self, arn: &str) -> Result<&mut Group, Refusal> {
         let found = self.groups.iter_mut().find(|group| group.arn == arn);
         found.map_or_else(
@@ -259,25 +261,25 @@ impl World {
         )
     }
 
-    /// A load balancer sends to it.
+    /// Returns true if a load balancer uses the group.
     pub fn used(&self, arn: &str) -> bool {
         self.balancers.iter().any(|balancer| balancer.group == arn)
     }
 
-    /// What the group says about a target, if it knows it.
+    /// Returns the state of a target, if it is registered.
     pub fn state(&self, arn: &str, id: &str) -> Option<State> {
         let group = self.groups.iter().find(|group| group.arn == arn)?;
         let target = group.targets.iter().find(|target| target.id == id)?;
         Some(target.told(self.used(arn)))
     }
 
-    /// What the probes of a target bring from now on.
+    /// Sets the result of a target's probes from now on.
     pub fn probe(&mut self, id: &str, good: bool) {
         let targets = self.groups.iter_mut().flat_map(|group| &mut group.targets);
         targets.filter(|target| target.id == id).for_each(|target| target.good = good);
     }
 
-    /// Auto Scaling begins to end an instance, and its hook waits.
+    /// Starts the termination of an instance by Auto Scaling; its hook holds it.
     pub fn terminate(&mut self, id: &str) {
         let now = self.now;
         for scaling in self.scaling.iter_mut().filter(|s| s.instances.contains_key(id)) {
@@ -292,7 +294,7 @@ impl World {
         }
     }
 
-    /// The first instance's id.
+    /// Returns the id of the first instance.
     pub fn own(&self) -> &str {
         self.instances.first().map_or("", |i| i.id.as_str())
     }

@@ -1,4 +1,4 @@
-//! Azure's stand-in: asked over TLS as its clients ask.
+//! The Azure emulator, accessed over TLS like Azure itself.
 #![expect(clippy::unwrap_used, reason = "a test says what it expects")]
 
 #[path = "azure/client.rs"]

@@ -1,4 +1,4 @@
-//! What the lab and a person use of the stand-in itself: its probes, and its control over HTTP.
+//! The AWS emulator's own interfaces: its probes, and its control over HTTP.
 #![expect(clippy::unwrap_used, reason = "a test says what it expects")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,7 +14,7 @@ use standins::Standin;
 use standins::target::{State, Target};
 use standins::world::World;
 
-/// An appliance's health listener: answers with this status, or closes at 0.
+/// An appliance's health listener: answers with this status, or closes the connection at 0.
 fn listener(status: &Arc<AtomicU16>) -> u16 {
     let (listener, status) = (TcpListener::bind("127.0.0.1:0").unwrap(), Arc::clone(status));
     let port = listener.local_addr().unwrap().port();
@@ -32,7 +32,7 @@ fn listener(status: &Arc<AtomicU16>) -> u16 {
     port
 }
 
-/// A group with one target at 127.0.0.1, probed at `port`.
+/// Returns a state with a group with one target at 127.0.0.1, probed at `port`.
 fn world(targets: &str, port: u16) -> World {
     let mut world = World::sample(targets);
     world.instances[0].interfaces[0].addresses = vec!["127.0.0.1".to_owned()];
@@ -62,13 +62,13 @@ async fn its_probes_believe_what_a_listener_answers_and_not_one_that_is_gone() {
         assert_eq!(look(20).await, State::Unhealthy);
         status.store(200, Ordering::Relaxed);
         assert_eq!(look(30).await, State::Healthy);
-        // Nobody listens on the discard port.
+        // No server listens on the discard port.
         aws.with(|world| world.groups[0].health_port = "9".to_owned());
         assert_eq!(look(20).await, State::Unhealthy);
     }
 }
 
-/// Status and body of an answer of its control.
+/// Sends a control request; returns status and body.
 fn ask(url: &str, method: &str, wish: &str, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(url.strip_prefix("http://").unwrap()).unwrap();
     let head = format!("{method} /_weir/{wish} HTTP/1.0\r\nContent-Length: {}\r\n\r\n", body.len());
@@ -92,7 +92,7 @@ impl Drop for Running {
 fn the_program_probes_and_its_world_is_read_and_written_over_http() {
     let status = Arc::new(AtomicU16::new(200));
     let mut first = world("ip", listener(&status));
-    // Each look of the program's is a probe and more.
+    // With interval 0 each step of the program performs probes.
     first.groups[0].interval = 0;
     let file = std::env::temp_dir().join(format!("weir-world-{}.json", std::process::id()));
     std::fs::write(&file, serde_json::to_vec(&first).unwrap()).unwrap();

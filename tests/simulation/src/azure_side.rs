@@ -1,4 +1,4 @@
-//! Azure's emulator with the real client, and an appliance as Azure knows it.
+//! The Azure emulator with the real client, and an appliance behind the emulated gateway.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,35 +19,35 @@ use tokio::sync::watch;
 use crate::recorder::{Probes, Recorder};
 use crate::time::Moved;
 
-/// The emulator, the metadata of its `own` machine, and a client with an identity.
+/// The emulator with the clients of its `own` machine.
 pub struct Side {
     /// The emulator.
     pub azure: Standin,
-    /// The client.
+    /// Client for Resource Manager.
     pub client: Client,
-    /// The metadata.
+    /// Client for the metadata service.
     pub metadata: Metadata,
-    /// The emulator's time, which passes at once where the client waits.
+    /// The emulator's clock, which advances at once when the client waits.
     pub pause: Arc<Moved<Standin>>,
     /// Ends the client's calls.
     pub stop: watch::Sender<bool>,
 }
 
-/// How long a client waits for an answer, and how it asks again.
+/// Time limit and retry policy of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// For one answer.
+    /// Time limit of one attempt.
     pub bound: Duration,
-    /// Between attempts.
+    /// Retry policy.
     pub policy: Policy,
 }
 
 impl Patience {
-    /// Long enough for a machine that stands still, short enough for a test of it.
+    /// Long enough for a stalled test machine, short enough for tests of timeouts.
     pub const USUAL: Patience = Patience { bound: Duration::from_secs(5), policy: Policy::API };
 }
 
-/// Whoever the variables make us, else the machine's own identity.
+/// Starts an emulator with clients that use a credential and these environment variables.
 pub async fn side_as(
     world: World,
     kind: (AzureCredential, Option<&str>),
@@ -56,12 +56,12 @@ pub async fn side_as(
     side_by(world, kind, variables, Patience::USUAL).await
 }
 
-/// With the machine's own identity.
+/// Starts an emulator with clients that use the machine's own identity.
 pub async fn side(world: World) -> Side {
     side_as(world, (AzureCredential::Auto, None), Variables::default()).await
 }
 
-/// The same with a patience of one's own.
+/// Like [`side_as`], with other time limits.
 #[expect(clippy::unwrap_used, reason = "a test goes no further without")]
 pub async fn side_by(
     world: World,
@@ -76,7 +76,7 @@ pub async fn side_by(
     let metadata = metadata.with_pause(pause.clone());
     let environment = azure.with(|world| world.environment.clone());
     let cloud = Sovereign::of(&environment, Some(&azure.url)).unwrap();
-    // The login is where Resource Manager is.
+    // The login service has the address of Resource Manager.
     let authority = variables.authority.clone().or(Some(azure.url.clone()));
     let variables = Variables { authority, ..variables };
     let roots = Some(azure.ca.clone());
@@ -89,7 +89,7 @@ pub async fn side_by(
 }
 
 impl Side {
-    /// How often an operation was asked, since calls were last taken.
+    /// Returns the number of calls of an operation since the calls were last taken.
     pub fn asked(&self, operation: &str) -> usize {
         self.azure.calls().iter().filter(|call| call.operation == operation).count()
     }
@@ -98,16 +98,16 @@ impl Side {
 /// A machine behind the emulator's gateway.
 pub struct Member {
     azure: Standin,
-    /// Its pools by id, each with its address there.
+    /// Pool ids, each with the machine's address in the pool.
     pools: Vec<(String, String)>,
-    /// Probes pass although it is not able.
+    /// Probes pass although the machine is not able.
     pub passes: AtomicBool,
     carried: Mutex<BTreeMap<String, Tunnels>>,
     followed: watch::Sender<u64>,
 }
 
 impl Member {
-    /// A machine with these addresses in pools, and with tunnels in force by gateway.
+    /// Returns a machine with these addresses in pools, and with tunnels in force by gateway.
     pub fn new(
         azure: &Standin,
         pools: Vec<(String, String)>,
@@ -118,7 +118,7 @@ impl Member {
         Member { azure, pools, passes, carried, followed }
     }
 
-    /// How often tunnels were followed.
+    /// Returns how often tunnels were set.
     pub fn followed(&self) -> u64 {
         *self.followed.borrow()
     }

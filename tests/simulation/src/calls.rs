@@ -1,25 +1,25 @@
-//! What a cloud does to the calls of an appliance: they are slow, fail, take effect all the same,
-//! and are answered in any order, or to a process that is gone.
+//! Emulated behavior of a cloud's calls: they are slow, fail, take effect despite an error, and are
+//! answered in any order or after the process has ended.
 
 use std::time::{Duration, Instant};
 
 use clouds::failure::Failure;
 use fastrand::Rng;
 
-/// How well a cloud answers.
+/// How reliably a cloud answers.
 #[derive(Clone, Copy, Debug)]
 pub struct Weather {
-    /// What becomes of calls: none well, else failing so.
+    /// If set, all calls fail with this error.
     pub outage: Option<Failure>,
-    /// A call takes up to so many seconds until it has its effect, and again until its answer.
+    /// Maximum time in seconds until a call takes effect, and again until its answer.
     pub slowness: u64,
 }
 
 impl Weather {
-    /// All is answered.
+    /// All calls succeed, within seconds.
     pub const FAIR: Weather = Weather { outage: None, slowness: 2 };
 
-    /// Another weather, one of four.
+    /// Changes to one of four kinds of trouble.
     pub fn change(&mut self, which: u64, rng: &mut Rng) {
         match which {
             0 => self.outage = Some(Failure::Transient),
@@ -29,18 +29,18 @@ impl Weather {
         }
     }
 
-    /// Whether a call takes effect, and how it fails where it does: what fails may have taken
-    /// effect all the same, unless it was refused.
+    /// Returns whether a call takes effect, and its error, if any. A temporary error may be
+    /// returned although the call took effect; a permanent one means that it did not.
     pub fn befalls(self, rng: &mut Rng) -> (bool, Option<Failure>) {
         let effect = self.outage.is_none_or(|kind| kind.passes() && rng.u32(..3) == 0);
         (effect, self.outage)
     }
 }
 
-/// Calls of kind `C` that are under way, answered by `A`.
+/// Calls of kind `C` in progress, with answers of type `A`.
 #[derive(Debug)]
 pub struct Calls<C, A> {
-    /// How the cloud answers.
+    /// How reliably the cloud answers.
     pub weather: Weather,
     calls: Vec<Call<C, A>>,
 }
@@ -50,7 +50,7 @@ struct Call<C, A> {
     call: C,
     process: u64,
     begun: Instant,
-    /// When it takes effect; none once it has.
+    /// When it takes effect; `None` once it has.
     effect: Option<Instant>,
     answer_at: Instant,
     answer: Option<A>,
@@ -60,24 +60,24 @@ struct Call<C, A> {
 /// A call that was answered.
 #[derive(Debug)]
 pub struct Ended<C, A> {
-    /// The call.
+    /// Kind of the call.
     pub call: C,
-    /// The process that made it.
+    /// Number of the process that made it.
     pub process: u64,
-    /// When it began.
+    /// Start of the call.
     pub begun: Instant,
-    /// Its answer.
+    /// Answer of the call.
     pub answer: A,
 }
 
 impl<C: Copy, A: Clone> Calls<C, A> {
-    /// None so far.
+    /// Returns an empty set of calls.
     pub fn new(rng: &mut Rng) -> Calls<C, A> {
         let weather = Weather { outage: None, slowness: 1 + rng.u64(..4) };
         Calls { weather, calls: Vec::new() }
     }
 
-    /// Begins a call of a process.
+    /// Starts a call of a process.
     pub fn begin(&mut self, call: C, process: u64, now: Instant, rng: &mut Rng) {
         let effect = now + self.takes(rng);
         let (answer_at, effect) = (effect + self.takes(rng), Some(effect));
@@ -85,7 +85,7 @@ impl<C: Copy, A: Clone> Calls<C, A> {
         self.calls.push(Call { call, process, begun, effect, answer_at, answer, answered });
     }
 
-    /// The process does not wait for the effect of the call that it began last.
+    /// Ends the last call for its process early, with this answer; it may still take effect.
     pub fn give_up(&mut self, answer: A, rng: &mut Rng) {
         let takes = self.takes(rng);
         if let Some(call) = self.calls.last_mut() {
@@ -97,25 +97,25 @@ impl<C: Copy, A: Clone> Calls<C, A> {
         Duration::from_secs(rng.u64(..self.weather.slowness + 1))
     }
 
-    /// The calls of a process that are not answered yet.
+    /// Returns the calls of a process that are not answered yet.
     pub fn under_way(&self, process: u64) -> Vec<C> {
         let waits = |call: &&Call<C, A>| call.process == process && !call.answered;
         self.calls.iter().filter(waits).map(|call| call.call).collect()
     }
 
-    /// The next call that takes effect by now; [`Calls::answer`] takes its answer.
+    /// Returns the next call that takes effect by now; [`Calls::answer`] sets its answer.
     pub fn effect(&mut self, now: Instant) -> Option<(usize, C)> {
         let due = |call: &mut Call<C, A>| call.effect.take_if(|at| now >= *at).is_some();
         let at = self.calls.iter_mut().position(due)?;
         Some((at, self.calls[at].call))
     }
 
-    /// The answer of a call that took effect, unless it was given up.
+    /// Sets the answer of a call that took effect, unless its process gave up waiting.
     pub fn answer(&mut self, at: usize, answer: A) {
         self.calls[at].answer.get_or_insert(answer);
     }
 
-    /// One of the answers that are there by now.
+    /// Returns one of the answers that have arrived by now.
     pub fn ended(&mut self, now: Instant, rng: &mut Rng) -> Option<Ended<C, A>> {
         self.calls.retain(|call| call.effect.is_some() || !call.answered);
         let ready = |call: &Call<C, A>| !call.answered && call.answer_at <= now;

@@ -1,12 +1,12 @@
-//! A file of a test's own.
+//! A temporary file of a test.
 
 use std::path::PathBuf;
 
-/// A path for a file that is removed in the end.
+/// Path of a file that is removed on drop.
 pub struct File(pub PathBuf);
 
 impl File {
-    /// One that differs by the process and a name, which each test of a process has for itself.
+    /// Returns a path that contains the process id and a name, which must be unique in the process.
     pub fn new(name: &str) -> File {
         let name = format!("weir-simulation-{}-{name}.json", std::process::id());
         File(std::env::temp_dir().join(name))

@@ -1,11 +1,11 @@
-//! Histories that follow from their seeds: the schedule of what happens, and the loop that checks
-//! that an appliance left alone is ready and an appliance told to leave is gone in time.
+//! Random histories of an appliance, reproducible by seed: the schedule of events, and the checks
+//! that an undisturbed appliance becomes ready and that a leaving one ends in time.
 
 use fastrand::Rng;
 
-/// Plays histories, one for each seed from 1 on, after those of `pinned` seeds, which went wrong
-/// once. `SIMULATION_SEED=7` plays a single one again, `SIMULATIONS=100000` as many. A history that
-/// goes wrong says which seed it had, and `test`, the test's package and name for cargo.
+/// Runs the history of each `pinned` seed, which failed once, and then those of the seeds from 1 to
+/// `histories`. `SIMULATION_SEED=7` runs a single one, `SIMULATIONS=100000` that many. The seed of
+/// a failing history is printed with `test`, the package and name of the test for cargo.
 #[expect(clippy::expect_used, reason = "a variable of the environment that is no number")]
 pub fn play(test: &str, pinned: &[u64], histories: u64, history: impl Fn(&mut Rng)) {
     let number = |name: &str| {
@@ -23,7 +23,7 @@ pub fn play(test: &str, pinned: &[u64], histories: u64, history: impl Fn(&mut Rn
     }
 }
 
-/// Prints the seed of a history that goes wrong.
+/// Prints the seed if the history panics.
 struct Seed<'a> {
     seed: u64,
     test: &'a str,
@@ -37,36 +37,37 @@ impl Drop for Seed<'_> {
     }
 }
 
-/// An appliance at a cloud, as a history drives it.
+/// An appliance at a cloud, as driven by a history.
 pub trait World {
-    /// The appliance begins.
+    /// Starts the appliance.
     fn begin(&mut self, rng: &mut Rng);
-    /// A second of everything passes.
+    /// Advances everything by a second.
     fn second(&mut self, rng: &mut Rng);
-    /// The appliance can take traffic or can't from now on.
+    /// Changes whether the appliance can take traffic.
     fn turn(&mut self, able: impl FnOnce(bool, &mut Rng) -> bool, rng: &mut Rng);
-    /// Somebody interferes, or the cloud's weather changes.
+    /// Lets another party interfere, or changes the cloud's reliability.
     fn disturb(&mut self, rng: &mut Rng);
-    /// What happens now and then at this cloud alone, the process's end among it.
+    /// Performs random events specific to this cloud, including the end of the process.
     fn happen(&mut self, rng: &mut Rng);
-    /// SIGTERM.
+    /// Sends SIGTERM.
     fn signal(&mut self, rng: &mut Rng);
-    /// Nobody interferes any more; in the end the appliance is ready.
+    /// Ends all interference, and checks that the appliance becomes ready.
     fn stay(&mut self, rng: &mut Rng);
-    /// Something has the appliance leave.
+    /// Makes the appliance leave.
     fn leave(&mut self, rng: &mut Rng);
-    /// Whether what has it leave is still to come: SIGTERM does.
+    /// Returns true if the appliance leaves only after a SIGTERM that is still to be sent.
     fn lacks_signal(&self) -> bool;
-    /// Whether it has left, which is checked, or the machine is gone.
+    /// Returns true if the appliance has left, which is checked, or the machine is gone.
     fn is_over(&mut self) -> bool;
 }
 
-/// A history: trouble, perhaps peace, and the way out, on which as much may go wrong.
+/// Runs a history: disturbances, an optional undisturbed period, then leaving, again with
+/// disturbances.
 pub fn live(world: &mut impl World, rng: &mut Rng) {
     let meddling = rng.u32(..2) == 0;
     world.begin(rng);
     for _ in 0..rng.u64(..500) {
-        // More often than not it is able.
+        // Changes in favor of being able.
         maybe(rng, 15, |rng| world.turn(|able, rng| !able || rng.u32(..3) == 0, rng));
         maybe(rng, if meddling { 40 } else { 0 }, |rng| world.disturb(rng));
         world.happen(rng);
@@ -92,7 +93,7 @@ pub fn live(world: &mut impl World, rng: &mut Rng) {
     assert!(world.is_over(), "it never ends");
 }
 
-/// Does it once in so many times; 0 is never.
+/// Performs an action with a probability of one in `times`; never if 0.
 fn maybe(rng: &mut Rng, times: u32, act: impl FnOnce(&mut Rng)) {
     if times > 0 && rng.u32(..times) == 0 {
         act(rng);

@@ -1,5 +1,5 @@
-//! What the tests of the clouds' drivers share: histories that follow from a seed, what a cloud
-//! does to calls on a bad day, traffic, the time of an emulator, and an appliance that runs there.
+//! Shared parts of the tests of cloud lifecycles: random histories by seed, unreliable calls,
+//! traffic, the clock of an emulator, and an appliance that runs there.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "azure")]

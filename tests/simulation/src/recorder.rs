@@ -1,4 +1,4 @@
-//! An appliance that remembers what it was told.
+//! An appliance for tests that records what it was set to.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,24 +10,24 @@ use tokio::sync::watch;
 
 use crate::running::PATIENCE;
 
-/// The cloud's probes of an appliance.
+/// The cloud's view of an appliance's health probes.
 pub trait Probes: Send + Sync + 'static {
-    /// What is remembered beside each answer to them.
+    /// State recorded with each change.
     type Seen: Clone + Send + Sync;
 
-    /// They pass or fail from now on.
+    /// Sets whether probes pass, and returns the state to record.
     fn answered(&self, pass: bool) -> Self::Seen;
 }
 
-/// An appliance that tests set, and that remembers what it was told.
+/// An appliance whose state tests set, and which records what it was set to.
 pub struct Recorder<P: Probes> {
-    /// The probes, and what else a cloud asks of an appliance.
+    /// Probes, and methods specific to a cloud.
     pub probes: P,
     /// Whether it can take traffic.
     pub able: Mutex<Result<(), Vec<String>>>,
-    /// Its ingress port.
+    /// Ingress port.
     pub ingress: Mutex<Option<Ingress>>,
-    /// Packets in unknown tunnels so far.
+    /// Number of packets in unknown tunnels.
     pub strange: AtomicU64,
     flows: AtomicU64,
     idle: Mutex<Option<Duration>>,
@@ -36,7 +36,7 @@ pub struct Recorder<P: Probes> {
 }
 
 impl<P: Probes> Recorder<P> {
-    /// An able one.
+    /// Returns an appliance that is able.
     pub fn new(probes: P, ingress: Ingress) -> Recorder<P> {
         Recorder {
             probes,
@@ -50,17 +50,17 @@ impl<P: Probes> Recorder<P> {
         }
     }
 
-    /// All that probes were told, empty where it was 200.
+    /// Returns all probe answers so far; empty for 200, else the reasons.
     pub fn told(&self) -> Vec<(P::Seen, String)> {
         self.told.borrow().clone()
     }
 
-    /// What they are told now.
+    /// Returns the current probe answer.
     pub fn probe(&self) -> String {
         self.told.borrow().last().map(|(_, told)| told.clone()).unwrap_or_default()
     }
 
-    /// Waits until probes are told what fits.
+    /// Waits until the probe answer satisfies `fits`.
     #[expect(clippy::panic, reason = "a test says what it waited for")]
     pub async fn until_probe(&self, what: &str, fits: impl Fn(&str) -> bool) {
         let mut heard = self.told.subscribe();
@@ -72,18 +72,18 @@ impl<P: Probes> Recorder<P> {
         }
     }
 
-    /// The idle time of TCP flows as it was told last.
+    /// Returns the idle timeout of TCP flows, as last set.
     #[expect(clippy::unwrap_used, reason = "no test goes on after a panic")]
     pub fn idle(&self) -> Option<Duration> {
         *self.idle.lock().unwrap()
     }
 
-    /// It has so many flows.
+    /// Sets the number of flows.
     pub fn flows(&self, flows: u64) {
         self.flows.store(flows, Ordering::Relaxed);
     }
 
-    /// The reports that it publishes.
+    /// Returns the channel of published reports.
     pub fn reports(&self) -> &watch::Sender<Report> {
         &self.report
     }

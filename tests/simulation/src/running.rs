@@ -1,4 +1,4 @@
-//! A lifecycle that runs at an emulator.
+//! A lifecycle that runs against an emulator.
 
 use std::future::Future;
 use std::time::Duration;
@@ -10,22 +10,22 @@ use tokio::task::JoinHandle;
 
 use crate::Emulator;
 
-/// No test takes so long; it is told what it waited for.
+/// Maximum wait of a test, after which it fails with what it waited for.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A lifecycle that runs, with what it publishes.
+/// A running lifecycle, with its published reports.
 pub struct Running<E> {
     emulator: E,
     signals: mpsc::Sender<()>,
     reports: watch::Receiver<Report>,
     task: JoinHandle<Exit>,
-    /// Ends its calls when it goes.
+    /// Ends the lifecycle's calls on drop.
     _stay: watch::Sender<bool>,
 }
 
 impl<E: Emulator> Running<E> {
-    /// Begins a lifecycle. `begin` makes the runner's task of the receiver of signals and of the
-    /// one that ends calls.
+    /// Starts a lifecycle. `begin` returns the runner's future for a receiver of signals and a
+    /// receiver that ends calls.
     pub fn begin<F: Future<Output = Exit> + Send + 'static>(
         emulator: &E,
         reports: &watch::Sender<Report>,
@@ -38,12 +38,12 @@ impl<E: Emulator> Running<E> {
         Running { emulator, signals, reports, task, _stay: stay }
     }
 
-    /// What was published last.
+    /// Returns the last published report.
     pub fn report(&self) -> Report {
         self.reports.borrow().clone()
     }
 
-    /// Waits for a report.
+    /// Waits for a report that satisfies `fits`, and returns it.
     #[expect(clippy::panic, clippy::unwrap_used, reason = "a test says what it waited for")]
     pub async fn until(&mut self, what: &str, fits: impl FnMut(&Report) -> bool) -> Report {
         let came = tokio::time::timeout(PATIENCE, self.reports.wait_for(fits)).await;
@@ -56,14 +56,14 @@ impl<E: Emulator> Running<E> {
         self.until("ready", |report| report.phase == "ready").await
     }
 
-    /// How often an operation had this outcome.
+    /// Returns how often an operation had this outcome.
     pub fn asked(&self, operation: &str, outcome: &str) -> u64 {
         let report = self.report();
         let fits = |c: &&Asked| c.operation == operation && c.outcome == outcome;
         report.calls.iter().filter(fits).map(|call| call.times).sum()
     }
 
-    /// Lets so many seconds pass.
+    /// Waits until this many seconds have passed on the emulator's clock.
     pub async fn pass(&mut self, seconds: u64) {
         let emulator = self.emulator.clone();
         let then = emulator.now() + Duration::from_secs(seconds);
@@ -76,14 +76,14 @@ impl<E: Emulator> Running<E> {
         self.signals.try_send(()).unwrap();
     }
 
-    /// How it ended.
+    /// Waits for the end, and returns how the lifecycle ended.
     #[expect(clippy::panic, clippy::unwrap_used, reason = "a test says what it waited for")]
     pub async fn ended(&mut self) -> Exit {
         let ended = tokio::time::timeout(PATIENCE, &mut self.task).await;
         ended.unwrap_or_else(|_| panic!("it does not end: {:#?}", self.report())).unwrap()
     }
 
-    /// Kills the process.
+    /// Aborts the lifecycle's task.
     pub async fn kill(&mut self) {
         self.task.abort();
         let _ = (&mut self.task).await;

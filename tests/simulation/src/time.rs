@@ -1,4 +1,4 @@
-//! Time as an emulator has it.
+//! Clocks driven by an emulator.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use clouds::retry::Pause;
 
-/// A cloud's emulator, whose time tests move.
+/// A cloud's emulator, whose clock tests advance.
 pub trait Emulator: Clone + Send + Sync + 'static {
-    /// The time since its beginning.
+    /// Returns the time since its start.
     fn now(&self) -> Duration;
-    /// Lets time pass.
+    /// Advances the clock.
     fn advance(&self, by: Duration);
 }
 
@@ -36,7 +36,7 @@ impl Emulator for standins::azure::Standin {
     }
 }
 
-/// Time between attempts passes at once, and in the emulator.
+/// A clock for retries: pauses end at once and advance the emulator's clock.
 pub struct Moved<E>(pub E);
 
 impl<E: Emulator> Pause for Moved<E> {
@@ -50,7 +50,8 @@ impl<E: Emulator> Pause for Moved<E> {
     }
 }
 
-/// The emulator's time for a runner. It stands while a call is under way, unless told to pass.
+/// The emulator's clock for a runner. It stops while a call is in progress, unless configured
+/// otherwise.
 #[derive(Clone)]
 pub struct Time<E> {
     emulator: E,
@@ -59,23 +60,23 @@ pub struct Time<E> {
 }
 
 impl<E: Emulator> Time<E> {
-    /// It stands while a call is under way.
+    /// Returns a clock that stops while a call is in progress.
     pub fn new(emulator: E) -> Time<E> {
         let (passes, endless) = Default::default();
         Time { emulator, passes, endless }
     }
 
-    /// The same time for another process.
+    /// Returns a clock of the same emulator for another process, with default settings.
     pub fn again(&self) -> Time<E> {
         Time { passes: Arc::default(), endless: Arc::default(), ..self.clone() }
     }
 
-    /// Whether it passes while a call is under way.
+    /// Sets whether time passes while a call is in progress.
     pub fn passes(&self, passes: bool) {
         self.passes.store(passes, Ordering::Relaxed);
     }
 
-    /// Whether pauses between attempts never end.
+    /// Sets whether pauses between attempts never end.
     pub fn patience_is_endless(&self, endless: bool) {
         self.endless.store(endless, Ordering::Relaxed);
     }
@@ -103,7 +104,7 @@ impl<E: Emulator> Pause for Time<E> {
             while calls > 0 && !time.passes.load(Ordering::Relaxed) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            // A test that waits for something sees it before more time passes.
+            // A waiting test sees the change before more time passes.
             tokio::time::sleep(Duration::from_millis(1)).await;
             time.emulator.advance(then.saturating_sub(time.emulator.now()));
         })

@@ -1,4 +1,4 @@
-//! An AWS account as this machine reaches it: who we are, over which connections, how patiently.
+//! Access to an AWS account from this machine: credentials, connections and retries.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -22,21 +22,21 @@ use clouds::failure::{Operation, Setback};
 use clouds::requests::{Counts, Requests};
 use clouds::retry::{Pause, Policy};
 
-/// How an account is reached. What is not given is taken from the environment, the files in
-/// `~/.aws`, and the instance's metadata, in the order of all AWS programs.
+/// Settings of the access to an account. Missing ones are taken from the environment, the files in
+/// `~/.aws`, and the instance metadata, in the SDKs' usual order.
 #[derive(Clone)]
 pub struct Settings {
-    /// `eu-central-1`.
+    /// Region, `eu-central-1` for instance.
     pub region: Option<String>,
-    /// One URL for all services; else `AWS_ENDPOINT_URL`, else AWS's own.
+    /// One endpoint URL for all services; else `AWS_ENDPOINT_URL`, else AWS's own endpoints.
     pub endpoint: Option<String>,
-    /// Who we are, where somebody knows better.
+    /// Credentials to use instead of the default sources.
     pub credentials: Option<SharedCredentialsProvider>,
-    /// Longest wait for the answer to one request.
+    /// Time limit of one attempt.
     pub bound: Duration,
-    /// How to ask again.
+    /// Retry policy.
     pub policy: Policy,
-    /// Of the jitter between attempts.
+    /// Seed of the retry jitter.
     pub seed: u64,
 }
 
@@ -54,7 +54,7 @@ impl Default for Settings {
     }
 }
 
-/// An account. Clones share their connections and counts.
+/// An AWS account in one region. Clones share connections and counters.
 #[derive(Clone)]
 pub struct Account {
     pub(super) elb: aws_sdk_elasticloadbalancingv2::Client,
@@ -65,8 +65,8 @@ pub struct Account {
 }
 
 impl Account {
-    /// Reads where and who we are. Nothing is asked of AWS yet, the instance's metadata excepted
-    /// where no region is given. `cancel` ends all that is being asked when it says true.
+    /// Loads region and credentials. No request is sent yet, except to the instance metadata if no
+    /// region is given. When `cancel` becomes true, all requests end.
     pub async fn load(
         settings: Settings,
         cancel: watch::Receiver<bool>,
@@ -123,27 +123,27 @@ impl Account {
         })
     }
 
-    /// The same account, asked with another patience.
+    /// Returns a clone with another retry policy.
     pub fn with_policy(&self, policy: Policy) -> Account {
         Account { requests: self.requests.with_policy(policy), ..self.clone() }
     }
 
-    /// The same account, with time that passes otherwise between attempts.
+    /// Returns a clone with another clock for the time between attempts.
     pub fn with_pause(&self, pause: Arc<dyn Pause>) -> Account {
         Account { requests: self.requests.with_pause(pause), ..self.clone() }
     }
 
-    /// The region.
+    /// Returns the region.
     pub fn region(&self) -> &str {
         &self.signed.region
     }
 
-    /// What was asked so far.
+    /// Returns the number of calls since start.
     pub fn counts(&self) -> Counts {
         self.requests.counts()
     }
 
-    /// Sends an SDK's question, within the bound.
+    /// Sends a request of an SDK, with the time limit.
     pub(super) async fn sdk<T, E>(
         &self,
         operation: Operation,
@@ -156,8 +156,8 @@ impl Account {
         self.requests.attempt(operation, self.bound, sent).await
     }
 
-    /// Asks with a request of our own, within the bound: what the services without SDK are asked
-    /// with, and scripts that need more than `Aws` has.
+    /// Sends a self-signed request, with the time limit: for services without SDK, and for scripts
+    /// that need operations which `Aws` does not have.
     pub async fn signed(
         &self,
         operation: Operation,
@@ -167,7 +167,7 @@ impl Account {
         self.requests.attempt(operation, self.bound, sent).await
     }
 
-    /// Asks as patiently as the policy says.
+    /// Repeats a request as the retry policy allows.
     pub(super) fn patiently<'a, T, F>(&'a self, ask: impl FnMut() -> F + Send + 'a) -> Call<'a, T>
     where
         T: Send + 'a,

@@ -1,4 +1,4 @@
-//! Settings at AWS that hurt together, or with ours. Each is one finding with what to do.
+//! Advice about AWS settings that are harmful together, or together with Weir's: one finding each.
 
 use std::time::Duration;
 
@@ -10,28 +10,28 @@ use super::told::{Attributes, Group, HealthCheck, Stickiness};
 
 pub mod permissions;
 
-/// Flows of a dead target should move, or be reset, sooner than people give up.
+/// Limit for the time in which the failure of a target should be detected.
 const SLOW: Duration = Duration::from_secs(30);
-/// Non-TCP flows are forgotten by the gateway after so long; it can't be set.
+/// Idle timeout of non-TCP flows at the gateway, in seconds; AWS has no setting for it.
 const OTHER_IDLE_S: u32 = 120;
 
-/// What is seen of us that matters to the gateway.
+/// The part of Weir's configuration that affects the gateway.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ours {
-    /// How we come and go.
+    /// Lifecycle settings.
     pub life: Lifecycle,
-    /// Ports on which HTTP probes are answered.
+    /// Ports that answer HTTP probes.
     pub http: Vec<u16>,
-    /// Ports on which TCP probes are answered.
+    /// Ports that answer TCP probes.
     pub tcp: Vec<u16>,
-    /// Networks that packets of AWS's gateways may come from.
+    /// Number of networks from which AWS gateways may send.
     pub sources: usize,
-    /// Seconds: non-TCP flows.
+    /// Idle timeout of non-TCP flows, in seconds.
     pub udp_s: u32,
 }
 
 impl Ours {
-    /// Out of the configuration.
+    /// Extracts the settings from the configuration.
     pub fn of(config: &Config, life: Lifecycle) -> Ours {
         let gateways = config.gateways.iter();
         let aws = gateways.filter(|g| g.kind == config::checked::GatewayKind::Aws);
@@ -46,7 +46,7 @@ impl Ours {
     }
 }
 
-/// All that hurts.
+/// Returns a finding for each harmful setting.
 pub fn advise(group: &Group, attributes: &Attributes, ours: &Ours) -> Vec<Finding> {
     let mut found = Vec::new();
     if group.load_balancers.is_empty() {
@@ -200,7 +200,7 @@ fn probes(group: &Group, ours: &Ours, found: &mut Vec<Finding>) {
     }
 }
 
-/// How long a dead target is taken for healthy.
+/// Returns the time after which a failed target is reported unhealthy.
 fn detects(health: &HealthCheck) -> Duration {
     health.interval * health.unhealthy_threshold
 }

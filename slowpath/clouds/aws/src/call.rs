@@ -1,4 +1,4 @@
-//! What Weir asks of AWS: one method a question, our types in and out.
+//! The interface of the AWS operations that Weir uses, with Weir's own data types.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,85 +9,89 @@ use super::told::{
     ScalingInstance, SecurityGroup, Target,
 };
 
-/// A question on its way. To drop it is to take it back.
+/// A call in progress. Dropping it cancels the call.
 pub type Call<'a, T> = Pin<Box<dyn Future<Output = Result<T, CallError>> + Send + 'a>>;
 
-/// An AWS account in one region, as far as we need it.
+/// An AWS account in one region, reduced to the operations that Weir uses.
 pub trait Aws: Send + Sync {
-    /// ARNs of the target groups that carry a tag with this value (GetResources).
+    /// Returns the ARNs of the target groups that have the tag with this value (GetResources).
     fn groups_by_tag<'a>(&'a self, key: &'a str, value: &'a str) -> Call<'a, Vec<String>>;
-    /// These target groups, or all without an ARN (DescribeTargetGroups).
+    /// Returns these target groups, or all if `arns` is empty (DescribeTargetGroups).
     fn groups<'a>(&'a self, arns: &'a [String]) -> Call<'a, Vec<Group>>;
-    /// What is set at the group, its load balancers and their listeners (four questions).
+    /// Returns the attributes of a group, its load balancers and their listeners
+    /// (DescribeTargetGroupAttributes, DescribeLoadBalancerAttributes, DescribeListeners,
+    /// DescribeListenerAttributes).
     fn attributes<'a>(&'a self, group: &'a Group) -> Call<'a, Attributes>;
-    /// All targets of a group, those that drain included, or only one (DescribeTargetHealth). One
-    /// that the group doesn't know is `Unused`.
+    /// Returns all targets of a group, including draining ones, or only one (DescribeTargetHealth).
+    /// A target that is not in the group is returned as `Unused`.
     fn targets<'a>(&'a self, group: &'a str, only: Option<&'a str>) -> Call<'a, Vec<Target>>;
-    /// Registers an instance id or address (RegisterTargets); no harm if it is there.
+    /// Registers an instance id or address; no change if it is registered (RegisterTargets).
     fn register<'a>(&'a self, group: &'a str, target: &'a str) -> Call<'a, ()>;
-    /// Takes it out (DeregisterTargets); no harm if it is not there.
+    /// Deregisters a target; no error if it is not registered (DeregisterTargets).
     fn deregister<'a>(&'a self, group: &'a str, target: &'a str) -> Call<'a, ()>;
 
-    /// Instances by id, whatever their state (DescribeInstances).
+    /// Returns instances by id, in any state (DescribeInstances).
     fn instances<'a>(&'a self, ids: &'a [String]) -> Call<'a, Vec<Instance>>;
-    /// Pending and running instances of a VPC that carry a tag with this value, or with any
-    /// (DescribeInstances).
+    /// Returns the pending and running instances of a VPC that have the tag with this value, or
+    /// with any value (DescribeInstances).
     fn instances_by_tag<'a>(
         &'a self,
         vpc: &'a str,
         key: &'a str,
         value: Option<&'a str>,
     ) -> Call<'a, Vec<Instance>>;
-    /// The interfaces of an instance (DescribeNetworkInterfaces).
+    /// Returns the network interfaces of an instance (DescribeNetworkInterfaces).
     fn network_interfaces<'a>(&'a self, instance: &'a str) -> Call<'a, Vec<NetworkInterface>>;
-    /// These security groups (DescribeSecurityGroups).
+    /// Returns these security groups (DescribeSecurityGroups).
     fn security_groups<'a>(&'a self, ids: &'a [String]) -> Call<'a, Vec<SecurityGroup>>;
-    /// The route tables of a VPC, with the subnets that they are for (DescribeRouteTables).
+    /// Returns the route tables of a VPC, with their subnets (DescribeRouteTables).
     fn route_tables<'a>(&'a self, vpc: &'a str) -> Call<'a, Vec<RouteTable>>;
-    /// Points a route that exists at an interface (ReplaceRoute).
+    /// Points an existing route to an interface (ReplaceRoute). A dry run only checks permissions.
     fn replace_route<'a>(&'a self, route: &'a Pointed, dry: bool) -> Call<'a, ()>;
-    /// Sets the source/destination check of an interface (ModifyNetworkInterfaceAttribute).
+    /// Sets the source/destination check of an interface (ModifyNetworkInterfaceAttribute). A dry
+    /// run only checks permissions.
     fn set_source_dest_check<'a>(&'a self, interface: &'a str, on: bool, dry: bool)
     -> Call<'a, ()>;
 
-    /// Runs a shell script on an instance, and tells the command's id (SendCommand).
+    /// Starts a shell script on an instance and returns the command's id (SendCommand).
     fn send_command<'a>(
         &'a self,
         instance: &'a str,
         script: &'a str,
         timeout: Duration,
     ) -> Call<'a, String>;
-    /// What became of it (GetCommandInvocation). `Absent` for a moment after it was sent.
+    /// Returns the status of a command (GetCommandInvocation). It may be `Absent` for a moment
+    /// after the command was sent.
     fn invocation<'a>(&'a self, command: &'a str, instance: &'a str) -> Call<'a, Invocation>;
 
-    /// The scaling group of an instance, if it is in one (DescribeAutoScalingInstances).
+    /// Returns the Auto Scaling group of an instance, if any (DescribeAutoScalingInstances).
     fn scaling_instance<'a>(&'a self, instance: &'a str) -> Call<'a, Option<ScalingInstance>>;
-    /// The lifecycle hooks of a scaling group (DescribeLifecycleHooks).
+    /// Returns the lifecycle hooks of an Auto Scaling group (DescribeLifecycleHooks).
     fn lifecycle_hooks<'a>(&'a self, group: &'a str) -> Call<'a, Vec<Hook>>;
-    /// Lets a hook that waits go on (CompleteLifecycleAction).
+    /// Completes a lifecycle action with `CONTINUE` (CompleteLifecycleAction).
     fn complete_lifecycle<'a>(&'a self, at: &'a Waiting) -> Call<'a, ()>;
-    /// Has it wait longer (RecordLifecycleActionHeartbeat).
+    /// Extends the timeout of a lifecycle action (RecordLifecycleActionHeartbeat).
     fn lifecycle_heartbeat<'a>(&'a self, at: &'a Waiting) -> Call<'a, ()>;
 }
 
-/// A route as it should be.
+/// A route that should point to an interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pointed {
-    /// `rtb-...`.
+    /// Table id: `rtb-...`.
     pub table: String,
-    /// `0.0.0.0/0`, or a prefix of IPv6.
+    /// Destination: `0.0.0.0/0`, or an IPv6 prefix.
     pub destination: String,
-    /// `eni-...`.
+    /// Interface id: `eni-...`.
     pub interface: String,
 }
 
-/// An instance that a lifecycle hook holds.
+/// An instance held by a lifecycle hook.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Waiting {
-    /// The scaling group.
+    /// Name of the Auto Scaling group.
     pub group: String,
-    /// The hook.
+    /// Name of the hook.
     pub hook: String,
-    /// `i-...`.
+    /// Instance id: `i-...`.
     pub instance: String,
 }

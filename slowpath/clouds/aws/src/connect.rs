@@ -1,4 +1,4 @@
-//! Connections to AWS and to the metadata of the instance.
+//! HTTP connections to AWS and to the instance metadata service.
 
 use std::time::Duration;
 
@@ -8,17 +8,18 @@ use aws_smithy_runtime_api::client::http::{
     HttpConnectorSettings, SharedHttpClient, SharedHttpConnector, http_client_fn,
 };
 
-/// A connection that is not there after so long will not come.
+/// Time limit for establishing a connection.
 pub(super) const CONNECT: Duration = Duration::from_secs(3);
 
-/// Connections for SDKs, metadata and ourselves: TLS by rustls and ring, the system's roots.
+/// Returns a connector for the SDKs, IMDS and self-signed requests: TLS by rustls and ring, with
+/// the system's root certificates.
 pub fn connector() -> SharedHttpConnector {
     let settings = HttpConnectorSettings::builder().connect_timeout(CONNECT).build();
     let builder = Connector::builder().connector_settings(settings);
     SharedHttpConnector::new(builder.tls_provider(Provider::Rustls(CryptoMode::Ring)).build())
 }
 
-/// The same as the SDKs want it.
+/// Wraps a connector in the form that the SDKs take.
 pub fn http_client(connector: SharedHttpConnector) -> SharedHttpClient {
     http_client_fn(move |_, _| connector.clone())
 }

@@ -1,7 +1,7 @@
-//! What is wrong with this machine's place at AWS, and what to do about it: one line a check.
+//! Checks of `weir cloud doctor` for this machine's setup at AWS, each with a remedy.
 //!
-//! [`ask`] finds out, [`judge`] decides. Nothing is changed: what writes is tried by EC2's dry run,
-//! or not at all.
+//! [`ask`] collects observations, [`judge`] evaluates them. Nothing is changed: writes are only
+//! tried as EC2 dry runs, or not at all.
 
 use super::advice::advise;
 use super::told::{CallError, Failure, Identity, NetworkInterface, Target, TargetState};
@@ -21,10 +21,10 @@ pub use wants::Wants;
 use ask::own_target;
 pub use security::admits;
 
-/// The gateway's largest packet, and its 68 bytes around it.
+/// Size in bytes of the gateway's largest packet: an MTU of 8,500 and 68 of encapsulation.
 const MTU: u32 = 8_568;
 
-/// All checks, in the order in which trouble is looked for.
+/// Returns all checks, in the order in which to troubleshoot.
 pub fn judge(wants: &Wants, seen: &Seen) -> Vec<Check> {
     let mut checks = vec![metadata(seen), credentials(seen)];
     checks.extend(permissions::judge(wants, seen));
@@ -83,7 +83,7 @@ fn credentials(seen: &Seen) -> Check {
     }
 }
 
-/// AWS doesn't know us at all: no policy would help.
+/// Returns true if AWS does not accept the credentials, so that no policy would help.
 fn stranger(error: &CallError) -> bool {
     error.kind == Failure::Denied && super::failure::is_stranger(&error.code)
 }

@@ -1,4 +1,4 @@
-//! EC2: instances, their interfaces, and the routes to them.
+//! EC2: instances, network interfaces, security groups and routes.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -13,7 +13,7 @@ use clouds::failure::{Operation, Setback};
 mod answers;
 
 const VERSION: &str = "2016-11-15";
-/// What EC2 answers to a dry run that would have been done.
+/// Error code of a dry run that would have succeeded.
 const WOULD_DO: &str = "DryRunOperation";
 
 const DESCRIBE_INSTANCES: Operation = Operation::new("ec2", "DescribeInstances");
@@ -23,7 +23,7 @@ const DESCRIBE_TABLES: Operation = Operation::new("ec2", "DescribeRouteTables");
 const REPLACE_ROUTE: Operation = Operation::new("ec2", "ReplaceRoute");
 const MODIFY_INTERFACE: Operation = Operation::new("ec2", "ModifyNetworkInterfaceAttribute");
 
-/// All pages of a list, one question each.
+/// Reads all pages of a list, with one request each.
 async fn all<P: Page + DeserializeOwned>(
     account: &Account,
     operation: Operation,
@@ -40,14 +40,14 @@ async fn all<P: Page + DeserializeOwned>(
         found.extend(items);
         match next.filter(|next| !next.is_empty()) {
             None => return Ok(found),
-            // It would go on for ever.
+            // The loop would not end.
             same if same == token => return Err(operation.garbled("the next page is the same")),
             next => token = next,
         }
     }
 }
 
-/// What changes something, or only asks whether it may.
+/// Performs a change; a dry run only checks whether it is permitted.
 async fn change(
     account: &Account,
     operation: Operation,
@@ -56,7 +56,7 @@ async fn change(
 ) -> Result<(), Setback> {
     #[derive(Deserialize)]
     struct Answer {
-        // Amazon documents it for some operations only.
+        // Documented by AWS for some operations only.
         #[serde(rename = "return")]
         done: Option<bool>,
     }

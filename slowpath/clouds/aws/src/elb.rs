@@ -1,4 +1,4 @@
-//! Target groups: found by tag, described, joined and left. Through AWS's own SDKs.
+//! Target groups: lookup by tag, description, registration and deregistration, through AWS's SDKs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,9 +24,10 @@ const HEALTH: Operation = elbv2("DescribeTargetHealth");
 const REGISTER: Operation = elbv2("RegisterTargets");
 const DEREGISTER: Operation = elbv2("DeregisterTargets");
 
-/// As the tagging service calls what we look for.
+/// Resource type of target groups in the tagging API.
 const KIND: &str = "elasticloadbalancing:targetgroup";
-/// What describing or deregistering a target says that the group does not know.
+/// Error code for a target that is not in the group, of both DescribeTargetHealth and
+/// DeregisterTargets.
 const NO_SUCH_TARGET: &str = "InvalidTarget";
 
 pub(super) async fn groups_by_tag(
@@ -49,14 +50,14 @@ pub(super) async fn groups_by_tag(
     }
 }
 
-/// Where the next page begins, if there is one.
+/// Returns the token of the next page, if there is one.
 fn next(
     operation: Operation,
     last: Option<String>,
     next: Option<String>,
 ) -> Result<Option<String>, Setback> {
     match next.filter(|next| !next.is_empty()) {
-        // It would go on for ever.
+        // The loop would not end.
         Some(same) if Some(&same) == last.as_ref() => {
             Err(operation.garbled("the next page is the same"))
         }
@@ -112,7 +113,7 @@ fn group(item: &elb::TargetGroup) -> Result<Group, String> {
         port: port(item.port().unwrap_or(0))?,
         target_type: match item.target_type() {
             Some(elb::TargetTypeEnum::Ip) => TargetType::Ip,
-            // What AWS takes it for when nobody said.
+            // Instance is AWS's default.
             Some(elb::TargetTypeEnum::Instance) | None => TargetType::Instance,
             Some(_) => TargetType::Other,
         },
@@ -132,7 +133,7 @@ pub(super) async fn attributes(account: &Account, group: &Group) -> Result<Attri
         let answer = account.sdk(BALANCER_ATTRIBUTES, ask.send()).await?;
         keep(&mut set, answer.attributes().iter().map(|a| (a.key(), a.value())));
         let ask = account.elb.describe_listeners().load_balancer_arn(balancer);
-        // A gateway load balancer has one listener: no second page.
+        // A gateway load balancer has a single listener, so there is no second page.
         let answer = account.sdk(LISTENERS, ask.send()).await?;
         for arn in answer.listeners().iter().filter_map(|l| l.listener_arn()) {
             let ask = account.elb.describe_listener_attributes().listener_arn(arn);
@@ -151,7 +152,7 @@ fn keep<'a>(
     set.extend(whole);
 }
 
-/// What is not set is as AWS has it from the beginning.
+/// Converts attributes; missing ones have AWS's default.
 fn told(set: &BTreeMap<String, String>) -> Result<Attributes, String> {
     let get = |key: &str| set.get(key).map(String::as_str);
     let on = |key: &str| get(key) == Some("true");
@@ -219,7 +220,7 @@ fn target(item: &elb::TargetHealthDescription) -> Option<Target> {
             Some(E::UnhealthyDraining) => TargetState::UnhealthyDraining,
             Some(E::Unused) => TargetState::Unused,
             Some(E::Draining) => TargetState::Draining,
-            // A state that AWS adds some day says no more to us.
+            // Includes states that AWS may add later.
             _ => TargetState::Unavailable,
         },
         reason: health.and_then(|h| h.reason()).map(|r| r.as_str().to_owned()),
@@ -236,7 +237,7 @@ pub(super) async fn register(account: &Account, group: &str, id: &str) -> Result
 pub(super) async fn deregister(account: &Account, group: &str, id: &str) -> Result<(), Setback> {
     let ask = account.elb.deregister_targets().target_group_arn(group).targets(by_id(id));
     match account.sdk(DEREGISTER, ask.send()).await {
-        // It is not there, which is what was wanted.
+        // The target is not registered, as desired.
         Err(setback) if setback.error.code == NO_SUCH_TARGET => Ok(()),
         told => told.map(|_| ()),
     }

@@ -1,4 +1,4 @@
-//! What becomes of an answer that is none: AWS's many codes, sorted by what can be done about them.
+//! Classification of AWS's error codes by what can be done about them.
 
 use std::error::Error;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use aws_smithy_types::error::display::DisplayErrorContext;
 
 use clouds::failure::{Failure, Operation, Setback};
 
-/// Ask more slowly: what AWS's SDKs take for throttling.
+/// Error codes that AWS's SDKs treat as throttling.
 pub const THROTTLING: [&str; 14] = [
     "Throttling",
     "ThrottlingException",
@@ -27,12 +27,13 @@ pub const THROTTLING: [&str; 14] = [
     "PriorRequestNotComplete",
     "EC2ThrottledException",
 ];
-/// Ask again: what AWS's SDKs take for a mishap, by code and by status.
+/// Error codes that AWS's SDKs treat as temporary errors.
 pub const TRANSIENT: [&str; 2] = ["RequestTimeout", "RequestTimeoutException"];
-/// The same by status.
+/// HTTP status codes that AWS's SDKs treat as temporary errors.
 pub const TRANSIENT_STATUS: [u16; 4] = [500, 502, 503, 504];
 
-/// AWS knows us, and the policy doesn't let us.
+/// Error codes for a missing permission: AWS accepts the credentials, but a policy denies the
+/// operation.
 const FORBIDDEN: [&str; 6] = [
     "AccessDenied",
     "AccessDeniedException",
@@ -41,7 +42,7 @@ const FORBIDDEN: [&str; 6] = [
     "NotAuthorized",
     "Client.UnauthorizedOperation",
 ];
-/// AWS does not know us.
+/// Error codes for credentials or signatures that AWS does not accept.
 const STRANGERS: [&str; 12] = [
     "AuthFailure",
     "ExpiredToken",
@@ -56,21 +57,21 @@ const STRANGERS: [&str; 12] = [
     "SignatureDoesNotMatch",
     "UnrecognizedClientException",
 ];
-/// Absent by another word than `NotFound`.
+/// Error codes for an absent resource that do not end in `NotFound`.
 const ABSENT: [&str; 2] = ["InvocationDoesNotExist", "InvalidInstanceId"];
 
-/// Header in which AWS says how long to wait, in milliseconds.
+/// Response header with the requested delay, in milliseconds.
 pub const RETRY_AFTER: &str = "x-amz-retry-after";
 
-/// An operation whose answer is AWS's refusal, or none.
+/// Conversion of failed AWS operations into [`Setback`]s.
 pub trait Refused {
-    /// AWS says no.
+    /// Returns the error for an error response of AWS.
     fn refused(self, status: u16, code: &str, said: &str) -> Setback;
-    /// The same of an SDK's error.
+    /// Returns the error for an error of the SDK.
     fn sdk<E>(self, error: SdkError<E, HttpResponse>) -> Setback
     where
         E: ProvideErrorMetadata + Error + 'static;
-    /// No credentials, no question.
+    /// Returns the error for missing credentials.
     fn without_credentials(self, why: &CredentialsError) -> Setback;
 }
 
@@ -114,8 +115,8 @@ impl Refused for Operation {
             SdkError::TimeoutError(_) | SdkError::DispatchFailure(_) => {
                 self.failed(Failure::Transient, "NoAnswer", whole)
             }
-            // Read to the end and not understood is garbled; not read to the end is a broken
-            // connection, which the SDK tells as an answer too.
+            // A response that was read completely and cannot be parsed is garbled. If it was not
+            // read completely, the connection broke; the SDK reports that as a response error, too.
             SdkError::ResponseError(_) if TRANSIENT_STATUS.contains(&status) => {
                 self.failed(Failure::Transient, "NoAnswer", whole)
             }
@@ -145,19 +146,19 @@ impl Refused for Operation {
     }
 }
 
-/// Whether a code says that AWS does not know us.
+/// Returns true if the code means that AWS does not accept the credentials.
 pub fn is_stranger(code: &str) -> bool {
     STRANGERS.contains(&code)
 }
 
-/// The pause that a header asks for. A header of any other form is as good as none.
+/// Parses the delay from a [`RETRY_AFTER`] header; a malformed header is ignored.
 pub fn retry_after(header: Option<&str>) -> Option<Duration> {
     header?.trim().parse().ok().map(Duration::from_millis)
 }
 
-/// What can be done about a code that came with a status.
+/// Classifies an error by HTTP status and code.
 pub fn sort(status: u16, code: &str) -> Failure {
-    // Old services of the query protocol say on which side the fault lies.
+    // Services with the query protocol may prefix the code with the side at fault.
     let code = code.trim_start_matches("Client.").trim_start_matches("Server.");
     if THROTTLING.contains(&code) || status == 429 {
         Failure::Throttled
@@ -177,7 +178,7 @@ pub fn sort(status: u16, code: &str) -> Failure {
     }
 }
 
-/// The credentials' trouble in a chain of errors, if that is what it is about.
+/// Returns the credentials error in a chain of errors, if there is one.
 fn credentials_of<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a CredentialsError> {
     let mut next = Some(error);
     while let Some(error) = next {

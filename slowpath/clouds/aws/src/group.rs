@@ -1,97 +1,97 @@
-//! Which target group is ours, and as what we are registered there.
+//! Selection of the target group, and of the target to register in it.
 
 use std::net::IpAddr;
 
 use super::told::{Group, Identity, Interface, TargetType};
 
-/// Why there is no group, or nothing to register in it.
+/// Why no target group was found, or no target can be registered in it.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum GroupError {
-    /// None has the tag.
+    /// No target group has the tag.
     #[error(
         "no target group has the tag {tag} in {region}; tag it, or name it by aws.target_group"
     )]
     NoneMatches {
-        /// `PREFIX:cluster=NAME`.
+        /// The tag: `PREFIX:cluster=NAME`.
         tag: String,
-        /// Where it was looked for.
+        /// The region that was searched.
         region: String,
     },
-    /// More than one has the tag.
+    /// More than one target group has the tag.
     #[error(
         "{} target groups have the tag {tag}: {}; set aws.target_group to the one that is meant",
         arns.len(), arns.join(", ")
     )]
     SeveralMatch {
-        /// `PREFIX:cluster=NAME`.
+        /// The tag: `PREFIX:cluster=NAME`.
         tag: String,
-        /// Those that have it.
+        /// ARNs of the groups with the tag.
         arns: Vec<String>,
     },
-    /// It is another kind of load balancer's.
+    /// The group belongs to another kind of load balancer.
     #[error(
         "target group {arn} has protocol {protocol}, a gateway load balancer's has GENEVE; set \
          aws.target_group or the tag to the gateway's"
     )]
     NotGeneve {
-        /// The group.
+        /// ARN of the group.
         arn: String,
-        /// Its protocol.
+        /// Protocol of the group.
         protocol: String,
     },
-    /// An ARN leads nowhere.
+    /// No group has the configured ARN.
     #[error("there is no target group {arn}; see aws.target_group, and the region in it")]
     NotThere {
-        /// The group.
+        /// The ARN.
         arn: String,
     },
-    /// The ingress port is no interface of this instance.
+    /// The ingress port is not an interface of this instance.
     #[error(
         "no interface of {instance} has the ingress port's MAC address {mac}; it has {}",
         has.join(", ")
     )]
     NotOurs {
-        /// This instance.
+        /// Id of this instance.
         instance: String,
-        /// Of the ingress port.
+        /// MAC address of the ingress port.
         mac: String,
-        /// Interfaces with theirs.
+        /// The instance's interfaces with their MAC addresses.
         has: Vec<String>,
     },
-    /// Traffic would come to another interface.
+    /// The group sends traffic to the primary interface, which is not the ingress port.
     #[error(
         "target group {arn} registers instances, so that traffic comes to the primary interface \
          {primary}, and the ingress port is {ingress}; make a group of target type ip (the type \
          of one that exists can't change), or let ingress.device be the primary interface"
     )]
     NotPrimary {
-        /// The group.
+        /// ARN of the group.
         arn: String,
-        /// Interface with device number 0.
+        /// Id of the interface with device number 0.
         primary: String,
-        /// Interface of the ingress port.
+        /// Id of the interface of the ingress port.
         ingress: String,
     },
-    /// Nothing that a gateway could send to.
+    /// The group's target type is not supported by gateway load balancers.
     #[error("target group {arn} has a target type that no gateway has; make one of type ip")]
     OtherType {
-        /// The group.
+        /// ARN of the group.
         arn: String,
     },
-    /// GENEVE comes over IPv4 alone.
+    /// The interface has no IPv4 address, and gateways send GENEVE over IPv4 only.
     #[error("interface {interface} has no IPv4 address, and gateways send to one; give it one")]
     NoAddress {
-        /// The interface.
+        /// Id of the interface.
         interface: String,
     },
 }
 
-/// The tag that groups are found by: key and value.
+/// Returns key and value of the tag by which a target group is found.
 pub fn tag(prefix: &str, cluster: &str) -> (String, String) {
     (format!("{prefix}:cluster"), cluster.to_owned())
 }
 
-/// The one of the groups that tagging told. `tag` is key and value.
+/// Returns the only target group with the tag. `arns` are the groups found by it.
 pub fn by_tag<'a>(
     arns: &'a [String],
     (key, value): (&str, &str),
@@ -105,7 +105,7 @@ pub fn by_tag<'a>(
     }
 }
 
-/// The group of that ARN among those that were described, if it is a gateway's.
+/// Returns the group with this ARN, or an error if it is not a gateway load balancer's.
 pub fn by_arn<'a>(groups: &'a [Group], arn: &str) -> Result<&'a Group, GroupError> {
     let not_there = || GroupError::NotThere { arn: arn.to_owned() };
     let group = groups.iter().find(|group| group.arn == arn).ok_or_else(not_there)?;
@@ -116,8 +116,8 @@ pub fn by_arn<'a>(groups: &'a [Group], arn: &str) -> Result<&'a Group, GroupErro
     Ok(group)
 }
 
-/// As what we are registered in a group: an instance id or an address. `mac` is that of the ingress
-/// port, `wanted` our addresses on it, the preferred first.
+/// Returns the target to register in a group: an instance id or an address. `mac` is the MAC
+/// address of the ingress port, `wanted` its configured addresses in order of preference.
 pub fn registered_as(
     group: &Group,
     identity: &Identity,
@@ -145,7 +145,7 @@ pub fn registered_as(
     }
 }
 
-/// The first of our own that the interface has, else its primary one.
+/// Returns the first configured IPv4 address that the interface has, else its primary one.
 fn address(interface: &Interface, wanted: &[IpAddr]) -> Result<String, GroupError> {
     let own = wanted.iter().find(|a| a.is_ipv4() && interface.addresses.contains(a));
     let address = own.or_else(|| interface.addresses.iter().find(|a| a.is_ipv4()));

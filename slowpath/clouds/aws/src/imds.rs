@@ -1,4 +1,4 @@
-//! The instance's own metadata (IMDSv2): who this machine is, and what is about to become of it.
+//! Client for the instance metadata service (IMDSv2): identity and termination notices.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,41 +18,43 @@ use clouds::failure::{Operation, Setback};
 use clouds::requests::Requests;
 use clouds::retry::{Pause, Policy};
 
-/// It is on this machine's own host: what it doesn't say soon, it will not say.
+/// Time limit of one attempt; IMDS runs on the instance's host and answers quickly or not at all.
 const BOUND: Duration = Duration::from_secs(2);
 
-/// IMDS has paths for operations, and no permissions.
+/// Operation name for errors; IMDS has paths instead of operations, and no permissions.
 const GET: Operation = Operation::new("imds", "IMDS");
 const DOCUMENT: &str = "/latest/dynamic/instance-identity/document";
 const MACS: &str = "/latest/meta-data/network/interfaces/macs/";
 
-/// The metadata service.
+/// Client for the instance metadata service.
 #[derive(Clone)]
 pub struct Metadata {
     client: Client,
     requests: Requests,
 }
 
-/// Why this instance is to go, or may have to.
+/// Notices about the end of this instance.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Notices {
-    /// Auto Scaling's wish: `InService`, `Terminated` and so on; none outside of a group.
+    /// Auto Scaling target lifecycle state: `InService`, `Terminated` and so on; `None` outside of
+    /// a group.
     pub lifecycle: Option<String>,
-    /// A spot instance's end: `terminate`, `stop` or `hibernate`, and when (RFC 3339).
+    /// Spot interruption notice: `terminate`, `stop` or `hibernate`, and its time (RFC 3339).
     pub spot: Option<(String, String)>,
-    /// A spot instance's end has become likely: since when (RFC 3339).
+    /// Spot rebalance recommendation: the time at which it was issued (RFC 3339).
     pub rebalance: Option<String>,
 }
 
 impl Metadata {
-    /// Over an endpoint, else what `AWS_EC2_METADATA_SERVICE_ENDPOINT` says, else AWS's address.
+    /// Returns a client for `endpoint`, else `AWS_EC2_METADATA_SERVICE_ENDPOINT`, else AWS's
+    /// address.
     pub fn new(
         endpoint: Option<&str>,
         seed: u64,
         cancel: watch::Receiver<bool>,
     ) -> Result<Metadata, CallError> {
         let provider = ProviderConfig::without_region().with_http_client(http_client(connector()));
-        // One attempt: asking again is ours.
+        // A single attempt: retries are made by `Requests`.
         let mut builder =
             Client::builder().configure(&provider).max_attempts(1).operation_attempt_timeout(BOUND);
         if let Some(endpoint) = endpoint {
@@ -65,17 +67,17 @@ impl Metadata {
         Ok(Metadata { client: builder.build(), requests })
     }
 
-    /// The same, asked with another patience.
+    /// Returns a clone with another retry policy.
     pub fn with_policy(&self, policy: Policy) -> Metadata {
         Metadata { requests: self.requests.with_policy(policy), ..self.clone() }
     }
 
-    /// The same, with time that passes otherwise between attempts.
+    /// Returns a clone with another clock for the time between attempts.
     pub fn with_pause(&self, pause: Arc<dyn Pause>) -> Metadata {
         Metadata { requests: self.requests.with_pause(pause), ..self.clone() }
     }
 
-    /// What is at a path; none where nothing is.
+    /// Returns the text at a path; `None` if the path does not exist.
     pub async fn get(&self, path: &str) -> Result<Option<String>, CallError> {
         let ask = || async {
             match self.client.get(path).await {
@@ -96,7 +98,7 @@ impl Metadata {
         })
     }
 
-    /// Who this machine is, with its interfaces.
+    /// Reads the identity of this machine, with its network interfaces.
     pub async fn identity(&self) -> Result<Identity, CallError> {
         let document = read_document(&self.wanted(DOCUMENT).await?).map_err(|s| s.error)?;
         let mut interfaces = Vec::new();
@@ -140,7 +142,7 @@ impl Metadata {
         })
     }
 
-    /// What is about to become of this instance.
+    /// Reads the notices about the end of this instance.
     pub async fn notices(&self) -> Result<Notices, CallError> {
         let lifecycle = self.get("/latest/meta-data/autoscaling/target-lifecycle-state").await?;
         let spot = self.get("/latest/meta-data/spot/instance-action").await?;
@@ -156,14 +158,14 @@ impl Metadata {
     }
 }
 
-/// Why IMDS told nothing.
+/// Returns the error for a failed metadata request.
 fn failed(path: &str, error: &ImdsError) -> Setback {
     let whole = format!("{path}: {}", DisplayErrorContext(error));
     match error {
         ImdsError::ErrorResponse(e) => {
             let status = e.response().status().as_u16();
             match status {
-                // Its token has run out early; the next attempt fetches another.
+                // The token has expired early; the next attempt fetches a new one.
                 401 => GET.failed(Failure::Transient, "401", whole),
                 403 => GET.failed(Failure::Denied, "403", off(&whole)),
                 _ => GET.refused(status, "", &whole),
@@ -233,7 +235,7 @@ fn read_rebalance(text: &str) -> Result<String, Setback> {
         .map_err(|e| GET.garbled(format!("the rebalance recommendation: {e}")))
 }
 
-/// A link address as AWS writes it: six bytes in hexadecimal, colons between.
+/// Parses a MAC address as AWS writes it: six hexadecimal bytes, separated by colons.
 pub fn mac(text: &str) -> Option<[u8; 6]> {
     let mut bytes = [0; 6];
     let mut parts = text.split(':');

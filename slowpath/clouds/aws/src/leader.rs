@@ -1,20 +1,20 @@
-//! Mode routes, without a gateway: who of the peers leads, and which routes must point at it.
-//! Deprecated: a gateway load balancer knows who is alive, a route table doesn't.
+//! Mode routes: election of the leader, and the route changes it has to make. Deprecated: a gateway
+//! load balancer detects failed appliances, a route table does not.
 
 use std::collections::BTreeMap;
 
 use super::told::Instance;
 
-/// An instance, as far as it matters here.
+/// An instance, reduced to what the election needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Peer {
-    /// `i-...`.
+    /// Instance id: `i-...`.
     pub id: String,
-    /// `running` and so on.
+    /// State: `running` and so on.
     pub state: String,
-    /// `vpc-...`.
+    /// VPC id: `vpc-...`.
     pub vpc_id: Option<String>,
-    /// Its tags.
+    /// Tags.
     pub tags: BTreeMap<String, String>,
 }
 
@@ -25,38 +25,38 @@ impl From<Instance> for Peer {
     }
 }
 
-/// Who leads.
+/// Result of an election.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Elected<'a> {
-    /// The one with the highest priority, of those the one with the lowest id.
+    /// The peer with the highest priority; among equals, the one with the lowest id.
     pub leader: &'a Peer,
-    /// Those that can't lead, and why.
+    /// Peers that cannot lead, with the reason.
     pub unfit: Vec<(&'a str, String)>,
 }
 
-/// Why nobody leads.
+/// Why no leader could be elected.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LeaderError {
-    /// There is nobody at all.
+    /// There are no peers.
     #[error("no running instance in {vpc} has the tag {tag}; tag the appliances, this one too")]
     NoPeers {
-        /// Where it was looked for.
+        /// Id of the VPC that was searched.
         vpc: String,
-        /// `PREFIX:cluster=NAME`.
+        /// The tag: `PREFIX:cluster=NAME`.
         tag: String,
     },
-    /// There are peers, and none has a priority.
+    /// None of the peers has a priority.
     #[error("no priority set: none of {} has the tag {tag} with a number; give each one, the \
              highest leads", peers.join(", "))]
     NoPriorityAssigned {
-        /// `PREFIX:leader`.
+        /// The tag: `PREFIX:leader`.
         tag: String,
-        /// Those without.
+        /// Ids of the peers.
         peers: Vec<String>,
     },
 }
 
-/// The running instances of a cluster, in the same VPC.
+/// Returns the running instances of a cluster in one VPC.
 pub fn peers<'a>(
     instances: &'a [Peer],
     prefix: &str,
@@ -76,7 +76,8 @@ pub fn peers<'a>(
     Ok(found)
 }
 
-/// Who of them leads, by the tag `PREFIX:leader`. All peers find the same one.
+/// Elects the leader by the tag `PREFIX:leader`. The result does not depend on the order of
+/// `peers`.
 pub fn elect<'a>(peers: &[&'a Peer], prefix: &str) -> Result<Elected<'a>, LeaderError> {
     let tag = format!("{prefix}:leader");
     let mut unfit = Vec::new();
@@ -107,36 +108,36 @@ pub fn elect<'a>(peers: &[&'a Peer], prefix: &str) -> Result<Elected<'a>, Leader
     best.map(|(_, leader)| Elected { leader, unfit }).ok_or_else(missing)
 }
 
-/// A route of a table.
+/// A route of a table, with its current target.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pointing {
-    /// `rtb-...`.
+    /// Table id: `rtb-...`.
     pub table: String,
-    /// `0.0.0.0/0`.
+    /// Destination prefix, `0.0.0.0/0` for instance.
     pub destination: String,
-    /// Where it leads; none where nobody told, or nothing is there any more.
+    /// Current target; `None` if it is unknown or no longer exists.
     pub target: Option<String>,
 }
 
-/// What is to be done about a table.
+/// A change to a route table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// `ReplaceRoute`: it leads elsewhere.
+    /// The route has another target: replace it (`ReplaceRoute`).
     Replace {
-        /// The table.
+        /// Id of the table.
         table: String,
-        /// Where it led.
+        /// Current target of the route.
         from: Option<String>,
     },
-    /// It has no such route, and `ReplaceRoute` needs one: somebody has to make it.
+    /// The table has no such route. `ReplaceRoute` cannot create one: the operator has to.
     Missing {
-        /// The table.
+        /// Id of the table.
         table: String,
     },
 }
 
-/// What must change so that `destination` leads to `interface` in all of these tables; nothing
-/// where it does.
+/// Returns the changes that point `destination` to `interface` in all of these tables; empty if all
+/// point there.
 pub fn changes(
     tables: &[String],
     routes: &[Pointing],

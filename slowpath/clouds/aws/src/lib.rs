@@ -1,4 +1,4 @@
-//! AWS: the instance, its target group, and the way in and out of it.
+//! AWS integration: instance identity, target group discovery, and the lifecycle of the target.
 
 #![forbid(unsafe_code)]
 

@@ -1,14 +1,19 @@
-//! The way into the target group, the stay there, and the way out. No clock and no socket: times,
-//! answers and signals are arguments, calls and what probes are told are returned.
+//! State machine of the registration with an AWS target group: register, stay, deregister. It has
+//! no clock and no sockets: times, answers and signals are arguments; calls and probe answers are
+//! returned as effects.
 //!
-//! In: look whether we are a target already, register if not, and let the probe pass. While it is
-//! not known whether we are, because the cloud is out, the probe tells our own ability alone: it
-//! comes from the gateway, so we are a target, and an outage of the cloud's API together with a
-//! restart of ours must not take a machine out that works. Known not to be one, the probe says 503
-//! with the reason; a permission that is missing is asked again every 5 minutes and never an exit,
-//! because whoever mends it at night mends it in IAM, and `weir cloud status` says what to mend.
+//! Registration: check whether the target is already registered, register it if not, then let the
+//! health probe pass.
 //!
-//! Out, see `leaving.rs`. [`Life`] is stepped at least once a second.
+//! - While the state is unknown because AWS does not answer, the probe reflects the appliance's own
+//!   ability alone. A probe comes from the gateway, so the target is registered, and an outage of
+//!   the API during a restart must not take a working machine out of service.
+//! - If the target is known not to be registered, the probe gets 503 with the reason.
+//! - After a permission error the call is retried every 5 minutes and the process keeps running:
+//!   once the IAM policy is fixed, registration succeeds without a restart. `weir cloud status`
+//!   shows which permission is missing.
+//!
+//! For deregistration see `leaving.rs`. [`Life`] must be stepped at least once a second.
 
 mod departure;
 mod findings;
@@ -26,40 +31,40 @@ use clouds::lifecycle::{Machine, Never};
 use clouds::report::Finding;
 use departure::Leaving;
 
-/// From look to look while the cloud says healthy, and while it doesn't.
+/// Interval of target health queries while the target is healthy, and otherwise.
 const LOOK: Duration = Duration::from_secs(30);
 const LOOK_WAITING: Duration = Duration::from_secs(10);
-/// From one reading of the attributes to the next.
+/// Interval of attribute queries.
 const ATTRIBUTES: Duration = Duration::from_secs(300);
-/// From one question to IMDS to the next.
+/// Interval of IMDS queries for termination notices.
 const NOTICES: Duration = Duration::from_secs(5);
-/// A hook waits 30 s at least.
+/// Interval of heartbeats; the minimum heartbeat timeout of a hook is 30 s.
 const HEARTBEAT: Duration = Duration::from_secs(20);
-/// After a call that came to nothing though it was tried for minutes, and after one that was
-/// refused.
+/// Delay before repeating a call that failed after all its retries, and one that failed
+/// permanently.
 const AGAIN: Duration = Duration::from_secs(30);
 const REFUSED_AGAIN: Duration = Duration::from_secs(300);
-/// How long an unanswered look may hold the probe back: less than a gateway takes to give us up
-/// (2 probes, 10 s apart).
+/// Maximum time for which an unanswered health query makes the probe fail. It must be shorter than
+/// the time in which a gateway marks a target unhealthy (2 probes, 10 s apart).
 const LOOK_PATIENCE: Duration = Duration::from_secs(10);
-/// From healthy to the first packet.
+/// Time after the target became healthy within which a packet is expected.
 const FIRST_PACKET: Duration = Duration::from_secs(60);
-/// How long the cloud may think otherwise than we before it is a finding.
+/// How long AWS's view of the health may differ from the appliance's before it is reported.
 const DIFFERS: Duration = Duration::from_secs(60);
 
-/// What is known of our entry among the targets.
+/// What is known about this appliance's entry in the target group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Entry {
-    /// Nobody has told.
+    /// No answer yet.
     Unknown,
-    /// There is none.
+    /// There is no entry.
     Absent,
-    /// This.
+    /// The entry as last reported.
     Is(Target),
 }
 
 impl Entry {
-    /// The state of it, where there is one that may get traffic or would if it were healthy.
+    /// Returns the state of the entry, if there is one.
     fn state(&self) -> Option<TargetState> {
         match self {
             Entry::Is(target) => Some(target.state),
@@ -67,7 +72,7 @@ impl Entry {
         }
     }
 
-    /// Known not to be a target, or not for long.
+    /// Returns true if the target is known not to be registered, or to be draining.
     fn is_gone(&self) -> bool {
         matches!(self, Entry::Absent) || self.state() == Some(TargetState::Draining)
     }
@@ -81,7 +86,7 @@ impl Entry {
     }
 }
 
-/// A kind of call.
+/// Scheduling state of one kind of call.
 #[derive(Clone, Copy, Debug, Default)]
 struct Asking {
     under_way: bool,
@@ -90,24 +95,25 @@ struct Asking {
     answered: bool,
 }
 
-/// The machine.
+/// State machine of the registration with an AWS target group.
 #[derive(Debug)]
 pub struct Life {
     settings: Lifecycle,
     able: Result<Instant, Vec<String>>,
     calls: [Asking; Call::COUNT],
     entry: Entry,
-    /// Once registered, or found so, or not told: from then on the probe tells our ability.
+    /// Set once the target is registered, was found registered, or the query failed. From then on
+    /// the probe reflects the appliance's ability.
     admitted: bool,
-    /// Why the last registration came to nothing.
+    /// Why the last registration failed.
     refused: Option<String>,
-    /// We were a target, by our doing or found so.
+    /// True if the target was registered, by this process or before.
     member: bool,
-    /// Somebody else took our registration away.
+    /// The registration was removed by another party.
     lost: bool,
     healthy_since: Option<Instant>,
     said_no_packets: bool,
-    /// Since when the cloud thinks otherwise than we; none once it was said.
+    /// Since when AWS's view of the health differs from the appliance's; `None` while they agree.
     differs_since: Option<Instant>,
     said_differs: bool,
     attributes: Option<Attributes>,
@@ -165,7 +171,7 @@ impl Machine for Life {
 }
 
 impl Life {
-    /// Not able, and nothing known.
+    /// Returns the initial state: not able, entry unknown.
     pub fn new(settings: Lifecycle, now: Instant) -> Life {
         Life {
             settings,
@@ -192,12 +198,12 @@ impl Life {
         }
     }
 
-    /// What is known of our entry among the targets.
+    /// Returns what is known about this appliance's entry in the target group.
     pub fn entry(&self) -> &Entry {
         &self.entry
     }
 
-    /// What was read of group, load balancer and listener last.
+    /// Returns the attributes of group, load balancer and listener, as last read.
     pub fn attributes(&self) -> Option<&Attributes> {
         self.attributes.as_ref()
     }
@@ -231,13 +237,14 @@ impl Life {
         if let Some(error) = answer.error() {
             let refused = !error.kind.passes();
             let pause = match (refused, self.leaving.is_some()) {
-                // Leaving, time is short: what was a fault may be over.
+                // Time is short while leaving, and a temporary error may be over.
                 (false, true) => departure::AGAIN,
                 (false, false) => AGAIN,
                 (true, _) => REFUSED_AGAIN,
             };
             asking.not_before = Some(now + pause);
-            // No instance of Auto Scaling's or no IMDS at all is no fault.
+            // `Absent` is no error here: not every instance is in an Auto Scaling group or has
+            // IMDS.
             if call != Call::AskNotices || error.kind != Failure::Absent {
                 self.find(findings::failed(error, refused));
             }
@@ -249,7 +256,8 @@ impl Life {
             Answer::Health(Err(error)) if error.kind == Failure::Absent && !self.member => {
                 self.refused = Some(format!("not registered: {error}"));
             }
-            // Not told whether we are a target: then our ability alone counts, see above.
+            // The registration is unknown, so the appliance's ability alone decides; see the module
+            // docs.
             Answer::Health(Err(_)) => self.admitted |= self.refused.is_none(),
             Answer::Attributes(Ok(attributes)) => {
                 if self.flow_timeout != Some(attributes.tcp_idle) {
@@ -274,10 +282,10 @@ impl Life {
             Ok(()) => {
                 self.refused = None;
                 (self.admitted, self.member) = (true, true);
-                // Not at once: it may not be known everywhere yet.
+                // Not at once, because the registration takes time to propagate within AWS.
                 self.later(Call::AskHealth, now + LOOK_WAITING);
             }
-            // It may have taken effect all the same.
+            // The registration may have taken effect despite the error.
             Err(error) => {
                 self.refused = Some(format!("not registered: {error}"));
                 self.admitted &= self.member;
@@ -288,7 +296,7 @@ impl Life {
         self.registered_while_leaving(now);
     }
 
-    /// A look at our entry that began at `begun`.
+    /// Processes a health answer; the query was started at `begun`.
     fn looked(&mut self, now: Instant, begun: Option<Instant>, entry: Entry) {
         let healthy = entry.state() == Some(TargetState::Healthy);
         self.later(Call::AskHealth, now + if healthy { LOOK } else { LOOK_WAITING });
@@ -305,7 +313,7 @@ impl Life {
         self.looked_while_leaving(now, begun);
     }
 
-    /// A look that isn't answered does not hold the probe back for long.
+    /// Stops failing the probe if a health query stays unanswered for [`LOOK_PATIENCE`].
     fn admit(&mut self, now: Instant) {
         let asking = self.calls[Call::AskHealth as usize];
         let waited = asking.begun.max(self.able_since()).is_some_and(|b| now >= b + LOOK_PATIENCE);
@@ -313,7 +321,7 @@ impl Life {
         self.admitted |= silent && self.able.is_ok();
     }
 
-    /// What the cloud thinks of us against what we know.
+    /// Compares AWS's view of the target's health with the appliance's own.
     fn compare(&mut self, now: Instant) {
         let state = self.entry.state().filter(|_| self.admitted && self.leaving.is_none());
         let since = self.healthy_since.filter(|_| state == Some(TargetState::Healthy));
@@ -347,7 +355,7 @@ impl Life {
             let waiting = || "not registered with the target group yet".to_owned();
             reasons.push(self.refused.clone().unwrap_or_else(waiting));
         }
-        // Not able, and nobody said why: still not able.
+        // Not able without any reason given is still not able.
         let told = (reasons.is_empty() && self.able.is_ok(), reasons);
         if self.probe.as_ref() != Some(&told) {
             self.effects.push(Effect::Probe { pass: told.0, reasons: told.1.clone() });
@@ -366,7 +374,7 @@ impl Life {
         if self.able.is_ok() && warned && wanted && fresh {
             self.ask(now, Call::Register);
         }
-        // What a registration under way will have done, a look can't know.
+        // A query during a registration would not reliably see its result.
         if !self.is_under_way(Call::Register) {
             self.ask(now, Call::AskHealth);
         }
@@ -380,7 +388,7 @@ impl Life {
         self.calls[call as usize].not_before = Some(at);
     }
 
-    /// Begins a call unless one is under way or it is too early.
+    /// Starts a call unless one of its kind is in progress or its delay has not passed.
     fn ask(&mut self, now: Instant, call: Call) {
         let asking = &mut self.calls[call as usize];
         if !asking.under_way && asking.not_before.is_none_or(|at| now >= at) {

@@ -1,4 +1,4 @@
-//! A command on another instance, from its sending to its end.
+//! Runs a shell command on another instance through Systems Manager and waits for its end.
 
 use std::time::Duration;
 
@@ -7,69 +7,70 @@ use super::told::Invocation;
 use super::told::{CallError, Failure};
 use clouds::retry::Pause;
 
-/// From question to question.
+/// Interval of status queries.
 const POLL: Duration = Duration::from_secs(1);
-/// AWS takes so long at least before it gives up an instance that doesn't fetch its command.
+/// Minimum time after which AWS gives up an instance that does not fetch its command.
 const FETCH: Duration = Duration::from_secs(30);
 /// Characters of standard output that AWS keeps.
 pub const OUTPUT_MOST: usize = 24_000;
 /// Characters of standard error that AWS keeps.
 pub const ERRORS_MOST: usize = 8_000;
 
-/// Why there is no result.
+/// Why a remote command has no result.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RemoteError {
-    /// Nobody there takes commands.
+    /// The instance accepts no commands.
     #[error(
         "{instance} takes no commands: does it run, with the SSM agent, a role with \
          AmazonSSMManagedInstanceCore and a way to the SSM endpoints? AWS says: {said}"
     )]
     NotThere {
-        /// The instance.
+        /// Id of the instance.
         instance: String,
-        /// AWS's words.
+        /// AWS's error message.
         said: String,
     },
-    /// It takes too long.
+    /// The command did not end in time.
     #[error(
         "command {command} is {last} after {} s; look with `aws ssm get-command-invocation \
          --command-id {command} --instance-id {instance}`, or give it more with --timeout",
         waited.as_secs()
     )]
     Late {
-        /// Its id.
+        /// Id of the command.
         command: String,
-        /// Where it runs.
+        /// Id of the instance.
         instance: String,
-        /// What it was last.
+        /// Last known status.
         last: String,
-        /// How long it was waited for.
+        /// How long the command was waited for.
         waited: Duration,
     },
-    /// AWS didn't take it, or didn't tell.
+    /// A call to AWS failed.
     #[error("{0}")]
     Call(#[from] CallError),
 }
 
-/// What to do after an answer, `since` the command was sent.
+/// What to do after a status query.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Next {
-    /// Ask again.
+    /// Query the status again.
     Ask,
-    /// It has come to its end.
+    /// The command has ended.
     Done(Invocation),
-    /// It took too long; it was last this.
+    /// The command took too long; its last known status.
     Late(String),
-    /// Asking again is no use.
+    /// The query failed permanently.
     Failed(CallError),
 }
 
-/// The command may run for `timeout`, and be fetched as long as AWS lets it.
+/// Decides what to do after a status query, `since` the command was sent. The command may run for
+/// `timeout`, and has 30 s more until the instance fetches it.
 pub fn next(told: Result<Invocation, CallError>, since: Duration, timeout: Duration) -> Next {
     let last = match told {
         Ok(invocation) if invocation.done => return Next::Done(invocation),
         Ok(invocation) => invocation.status,
-        // For a moment AWS doesn't know what it has just taken.
+        // For a moment after it was sent, the command is not visible.
         Err(error) if error.kind == Failure::Absent => "not known yet".to_owned(),
         Err(error) if matches!(error.kind, Failure::Transient | Failure::Throttled) => {
             format!("not told ({error})")
@@ -82,7 +83,7 @@ pub fn next(told: Result<Invocation, CallError>, since: Duration, timeout: Durat
 /// Runs a shell script on an instance, and waits for its end.
 ///
 /// # Errors
-/// It was not taken, or did not end in time.
+/// Fails if AWS does not accept the command, or if it does not end in time.
 pub async fn run(
     aws: &dyn Aws,
     pause: &dyn Pause,
@@ -111,7 +112,8 @@ pub async fn run(
     }
 }
 
-/// Arguments as one script: one is taken as it is, several come to the command as they were typed.
+/// Joins arguments to a script. A single argument is used as it is; several are quoted so that the
+/// command receives them unchanged.
 pub fn script(arguments: &[String]) -> String {
     match arguments {
         [one] => one.clone(),

@@ -1,22 +1,22 @@
-//! Which interface is for what: by configuration, by tag, by description, in this order.
+//! Roles of network interfaces: by configuration, by tag, by description, in this order.
 
 use config::checked::AwsRoles;
 
 use super::told::NetworkInterface;
 
-/// What an interface is for.
+/// Role of a network interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
-    /// People and the control plane.
+    /// Management access and control plane.
     Management,
-    /// Towards the gateway.
+    /// Traffic from and to the gateway.
     Ingress,
-    /// Towards the backends.
+    /// Traffic from and to the backends.
     Egress,
 }
 
 impl Role {
-    /// As it stands in descriptions and tags.
+    /// Returns the role as spelled in descriptions and tags.
     pub fn as_str(self) -> &'static str {
         match self {
             Role::Management => "management",
@@ -26,54 +26,55 @@ impl Role {
     }
 }
 
-/// Interfaces by their role; who has none is nobody's.
+/// Network interfaces by role; interfaces without a role are left out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Roles<'a> {
-    /// People and the control plane.
+    /// Management access and control plane.
     pub management: Option<&'a NetworkInterface>,
-    /// Towards the gateway.
+    /// Traffic from and to the gateway.
     pub ingress: Option<&'a NetworkInterface>,
-    /// Towards the backends.
+    /// Traffic from and to the backends.
     pub egress: Option<&'a NetworkInterface>,
 }
 
-/// Why roles can't be told.
+/// Why the roles of the interfaces are not clear.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RoleError {
-    /// The configuration names an interface of somebody else.
+    /// The configuration names an interface that this instance does not have.
     #[error("aws.{} = {id:?}: this instance has no such interface, it has {}", role.as_str(),
             has.join(", "))]
     NotThere {
         /// The role.
         role: Role,
-        /// Whom it names.
+        /// Id of the configured interface.
         id: String,
-        /// Interfaces of this instance.
+        /// Ids of this instance's interfaces.
         has: Vec<String>,
     },
-    /// More than one says it has the role.
+    /// More than one interface has the role.
     #[error("{} all say they are {}; name the one that is meant by aws.{}", ids.join(", "),
             role.as_str(), role.as_str())]
     Several {
         /// The role.
         role: Role,
-        /// Who says so.
+        /// Ids of the interfaces with that role.
         ids: Vec<String>,
     },
-    /// One has two.
+    /// An interface has two roles.
     #[error("{id} is both {} and {}; name them by aws.{} and aws.{}", one.as_str(), other.as_str(),
             one.as_str(), other.as_str())]
     Both {
-        /// The interface.
+        /// Id of the interface.
         id: String,
-        /// A role of it.
+        /// Its first role.
         one: Role,
-        /// Another.
+        /// Its second role.
         other: Role,
     },
 }
 
-/// The interfaces of this instance with their roles. Tags are `PREFIX:role`.
+/// Returns the interfaces of this instance by role. `told` is the configuration; the tag key is
+/// `PREFIX:role`.
 pub fn roles<'a>(
     interfaces: &'a [NetworkInterface],
     told: &AwsRoles,
@@ -147,7 +148,7 @@ mod tests {
         }
     }
 
-    /// Ids by role: management, ingress, egress.
+    /// Returns ids by role: management, ingress, egress.
     fn found(interfaces: &[NetworkInterface], told: &AwsRoles) -> Result<[String; 3], String> {
         let id = |of: Option<&NetworkInterface>| of.map_or("-".to_owned(), |i| i.id.clone());
         let roles = roles(interfaces, told, "weir").map_err(|e| e.to_string())?;
@@ -159,7 +160,7 @@ mod tests {
         let plain = [interface("a", "management", ""), interface("b", " Ingress ", "")];
         let nobody = AwsRoles::default();
         assert_eq!(found(&plain, &nobody).unwrap(), ["a", "b", "-"]);
-        // What is tagged is what its tag says, whatever its description says.
+        // The tag takes precedence over the description.
         let tagged = [interface("a", "ingress", "egress"), interface("b", "", "ingress")];
         assert_eq!(found(&tagged, &nobody).unwrap(), ["-", "b", "a"]);
         let told = AwsRoles { management: Some("c".into()), ..AwsRoles::default() };

@@ -1,9 +1,10 @@
-//! Mode routes, carried out: every ten seconds who leads, and at the leader whether the default
-//! routes of the ingress subnets lead to its ingress interface.
+//! Mode routes: every ten seconds, elect the leader; the leader points the default routes of the
+//! ingress subnets to its ingress interface.
 //!
-//! Deprecated, for networks that have no gateway load balancer: EC2 says who runs, and nobody says
-//! who serves. A leader whose Weir is gone keeps the routes until its instance stops or loses its
-//! tags; then the next one takes them over, within ten seconds of hearing of it.
+//! Deprecated; for networks without a gateway load balancer. EC2 reports which instances run, but
+//! not whether Weir works on them: a leader whose Weir has failed keeps the routes until its
+//! instance stops or loses its tags. The next leader then takes the routes over within ten seconds
+//! of the change being visible in EC2.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -24,57 +25,58 @@ use super::told::{Instance, RouteTable};
 use clouds::appliance::Appliance;
 use clouds::report::{Finding, Peer, Report};
 
-/// From round to round.
+/// Interval of the rounds.
 const EVERY: Duration = Duration::from_secs(10);
 const DEFAULT4: &str = "0.0.0.0/0";
 const DEFAULT6: &str = "::/0";
 
-/// What is in the way of a round.
+/// Error that ended a round early.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RoutesError {
-    /// Nobody leads.
+    /// No leader could be elected.
     #[error("{0}")]
     Leader(#[from] LeaderError),
-    /// Our own interfaces say too much.
+    /// The roles of this instance's interfaces are ambiguous.
     #[error("{0}")]
     Role(#[from] RoleError),
-    /// The leader has nothing to lead to.
+    /// The leader has no ingress interface to point routes to.
     #[error(
         "no interface of {instance} is the ingress: give one the description `ingress` or the tag \
          {prefix}:role = ingress, or name it by aws.ingress"
     )]
     NoIngress {
-        /// This instance.
+        /// Id of this instance.
         instance: String,
-        /// Of tags.
+        /// Tag prefix.
         prefix: String,
     },
-    /// AWS didn't tell, or didn't do it.
+    /// A call to AWS failed.
     #[error("{0}")]
     Call(#[from] CallError),
 }
 
-/// What a round found and did.
+/// Result of a round.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Round {
-    /// All of the cluster in our VPC.
+    /// Instances of the cluster in this VPC.
     pub peers: Vec<Peer>,
-    /// Who leads.
+    /// Id of the leader.
     pub leader: Option<String>,
-    /// Our ingress interface.
+    /// Id of this instance's ingress interface.
     pub ingress: String,
-    /// Routes that were made to lead to us.
+    /// Routes that were pointed to this instance.
     pub replaced: Vec<Pointed>,
-    /// What people should know.
+    /// Findings for the operator.
     pub findings: Vec<Finding>,
-    /// What was in the way.
+    /// The error that ended the round early, if any.
     pub trouble: Option<RoutesError>,
 }
 
-/// What must change at the tables of these subnets so that their default routes lead to
-/// `interface`: of each with where it led, and the tables that have no default route at all.
-/// A subnet without a table of its own has the VPC's main one. IPv6 counts where a table has a
-/// default route for it and the interface an address (`six`).
+/// Returns the changes that point the default routes of `subnets` to `interface`: each route to
+/// replace with its current target, and the tables without an IPv4 default route.
+///
+/// A subnet without an associated table uses the VPC's main one. An IPv6 default route is changed
+/// where one exists, if the interface has an IPv6 address (`six`).
 pub fn plan(
     tables: &[RouteTable],
     subnets: &BTreeSet<String>,
@@ -115,8 +117,9 @@ pub fn plan(
     (replace, missing)
 }
 
-/// One round: asks, elects, and where we lead makes the routes lead to us. While we are not `able`
-/// no route is changed: what they lead to now may work. `addresses` are those of the ingress arm.
+/// Runs one round: elects the leader, and if this instance leads, points the routes to it. While
+/// the instance is not `able` no route is changed, because the current targets may work.
+/// `addresses` are those of the ingress port.
 pub async fn round(
     aws: &dyn Aws,
     own: &Identity,
@@ -205,7 +208,8 @@ fn shown(instance: &Instance, leader: Option<&str>) -> Peer {
     }
 }
 
-/// EC2 drops what is not from or to an interface's own addresses: it must not look.
+/// Disables the source/destination check of the interfaces: with the check on, EC2 drops packets
+/// that are neither from nor to an interface's own addresses.
 async fn switch_off_check(
     round: &mut Round,
     aws: &dyn Aws,
@@ -228,7 +232,8 @@ async fn switch_off_check(
     }
 }
 
-/// The subnet of a peer's ingress interface. We don't see its configuration, only what EC2 tells.
+/// Returns the subnet of a peer's ingress interface, found by tags and descriptions alone, because
+/// the peer's configuration is not visible here.
 async fn ingress_subnet(
     round: &mut Round,
     aws: &dyn Aws,
@@ -246,7 +251,7 @@ async fn ingress_subnet(
     Ok(None)
 }
 
-/// Who carries it out.
+/// The task that runs mode routes.
 pub struct Routes {
     settings: Settings,
     addresses: Vec<IpAddr>,
@@ -256,7 +261,7 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// Ready to begin.
+    /// Returns a task that is ready to run.
     pub fn new(
         config: &Config,
         settings: Settings,
@@ -268,8 +273,8 @@ impl Routes {
         Routes { settings, addresses, cloud, appliance, report }
     }
 
-    /// Until somebody wants it to end. It ends at once: routes that lead here go on doing so, and
-    /// the fastpath goes on forwarding, until the instance is no peer any more.
+    /// Runs until a message on `terminate`. It ends at once: routes that point to this instance
+    /// stay, and the fastpath keeps forwarding, until the instance is no longer a peer.
     pub async fn run(mut self, mut terminate: mpsc::Receiver<()>) -> Exit {
         tracing::warn!(
             "aws.mode = \"routes\" is deprecated: a route table does not notice when an appliance \
@@ -302,7 +307,7 @@ impl Routes {
         }
     }
 
-    /// Round after round, once it is known who and where we are.
+    /// Reads identity and account, then runs rounds forever.
     async fn in_region(&mut self) -> Result<(), CallError> {
         let own = self.cloud.identity().await?;
         let account = self.cloud.account(&own.region).await?.clone();
@@ -329,7 +334,7 @@ impl Routes {
             Some(_) => "following",
             None => "looking",
         };
-        // What AWS does not tell for a while is what it was.
+        // While AWS does not answer, the last known state is kept.
         let silent = matches!(&round.trouble, Some(RoutesError::Call(_)));
         if !(silent && round.leader.is_none()) {
             if self.report.phase != phase {

@@ -1,4 +1,4 @@
-//! The lifecycle at AWS as the runner needs it: what the place is, and what calls and effects mean.
+//! Connects the AWS lifecycle to the runner: the place, the calls and the report.
 
 mod ask;
 mod cloud;
@@ -23,7 +23,7 @@ use super::advice::{Ours, advise};
 use super::life::{Answer, Call, Entry, Life};
 use super::told::{Attributes, Target, state_text};
 
-/// The lifecycle of a target in a group of AWS's.
+/// The lifecycle of a target in an AWS target group.
 pub struct AwsLifecycle {
     settings: Settings,
     ours: Ours,
@@ -32,7 +32,7 @@ pub struct AwsLifecycle {
 }
 
 impl AwsLifecycle {
-    /// A lifecycle that a runner can begin.
+    /// Returns a lifecycle for a runner.
     pub fn new(
         config: &Config,
         settings: Settings,
@@ -110,7 +110,7 @@ impl Lifecycle for AwsLifecycle {
         ask::ask(call, self.cloud.clone(), Arc::clone(place), leaving)
     }
 
-    /// What hurts of what is set at AWS is found when that is read.
+    /// Settings at AWS are checked whenever the attributes were read.
     fn observe(
         &self,
         place: &Place,

@@ -1,4 +1,4 @@
-//! Auto Scaling: the group of an instance, and the hooks that hold it while it leaves.
+//! Auto Scaling: the group of an instance, and its lifecycle hooks.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const HOOKS: Operation = Operation::new("autoscaling", "DescribeLifecycleHooks")
 const COMPLETE: Operation = Operation::new("autoscaling", "CompleteLifecycleAction");
 const HEARTBEAT: Operation = Operation::new("autoscaling", "RecordLifecycleActionHeartbeat");
 
-/// A list is an element full of `<member>`.
+/// A list: an element with `<member>` elements.
 #[derive(Deserialize)]
 struct List<T> {
     #[serde(rename = "member", default = "Vec::new")]
@@ -98,7 +98,8 @@ pub(super) async fn lifecycle_hooks(account: &Account, group: &str) -> Result<Ve
     let members = Members::default().with("AutoScalingGroupName", group);
     let answer: Hooks = ask(account, HOOKS, members).await?;
     let hook = |item: HookItem| {
-        // AWS's own defaults: an hour, and a hundred of them up to two days.
+        // AWS's defaults: heartbeat timeout one hour; global timeout a hundred times the heartbeat
+        // timeout, at most two days.
         let heartbeat = item.heartbeat_timeout.unwrap_or(3_600);
         let whole = item.global_timeout.unwrap_or(heartbeat.saturating_mul(100).min(172_800));
         Hook {
@@ -119,7 +120,7 @@ fn waiting(at: &Waiting) -> Members {
         .with("InstanceId", &at.instance)
 }
 
-/// Both answer with an element that says nothing more.
+/// Result element of both operations, without content of interest.
 #[derive(Deserialize)]
 struct Nothing {}
 

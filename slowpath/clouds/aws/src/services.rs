@@ -1,4 +1,4 @@
-//! The calls that Weir makes to AWS, by the service that answers them.
+//! Implementation of the AWS calls on [`Account`], with retries.
 
 use std::time::Duration;
 

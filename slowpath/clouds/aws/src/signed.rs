@@ -1,5 +1,5 @@
-//! Requests that we write and sign ourselves: to the services whose SDKs take minutes and gigabytes
-//! to compile, and of which we need a handful of operations.
+//! Requests signed by Weir itself, for services of which it uses a handful of operations and whose
+//! SDKs take minutes and gigabytes of memory to compile.
 
 use std::time::{Duration, SystemTime};
 
@@ -22,45 +22,45 @@ use super::told::Failure;
 use crate::failure::Refused;
 use clouds::failure::{Operation, Setback};
 
-/// Credentials are asked for anew when they have no longer than this.
+/// Credentials are refreshed if they expire within this time.
 const LAST_MINUTES: Duration = Duration::from_secs(300);
-/// No answer that we ask for is longer.
+/// Maximum `Content-Length` of a response, in bytes.
 const LONGEST_ANSWER: u64 = 16 << 20;
 
-/// What a service is asked with.
+/// Body of a request.
 #[derive(Clone, Debug)]
 pub enum Question {
-    /// A form, which is answered in XML: members in the order in which they are sent.
+    /// A form; the response is XML. Members are sent in order.
     Form {
-        /// The service's API version, a date.
+        /// API version of the service, a date.
         version: &'static str,
-        /// Beside `Action` and `Version`.
+        /// Members other than `Action` and `Version`.
         members: Vec<(String, String)>,
     },
-    /// JSON both ways.
+    /// JSON in request and response.
     Json {
-        /// The service's prefix of its operations.
+        /// Prefix of the operation in the `X-Amz-Target` header.
         prefix: &'static str,
-        /// The members.
+        /// The JSON body.
         body: serde_json::Value,
     },
 }
 
-/// The way to the services.
+/// Client for self-signed requests.
 #[derive(Clone, Debug)]
 pub struct Signed {
-    /// The client underneath, the SDKs' as well.
+    /// HTTP connector, shared with the SDKs.
     pub connector: SharedHttpConnector,
-    /// Who we are, the SDKs' as well.
+    /// Credentials, shared with the SDKs.
     pub credentials: SharedCredentialsProvider,
-    /// `eu-central-1`.
+    /// Region, `eu-central-1` for instance.
     pub region: String,
-    /// One for all services, where somebody set `AWS_ENDPOINT_URL`.
+    /// One endpoint for all services, if configured (`AWS_ENDPOINT_URL`).
     pub endpoint: Option<String>,
 }
 
 impl Signed {
-    /// Asks once, and gives the body of a good answer.
+    /// Makes one attempt and returns the body of a successful response.
     pub async fn ask(&self, operation: Operation, question: &Question) -> Result<String, Setback> {
         let credentials = self.credentials.provide_credentials().await;
         let credentials = credentials.map_err(|why| operation.without_credentials(&why))?;
@@ -91,7 +91,7 @@ impl Signed {
         Err(Setback { after, ..operation.refused(status.as_u16(), &code, &said) })
     }
 
-    /// The request as it goes out at a time.
+    /// Returns the request, signed for the time `now`.
     fn request(
         &self,
         operation: Operation,
@@ -156,18 +156,18 @@ impl Signed {
     }
 }
 
-/// Members of a form, as services of both form protocols want them.
+/// Members of a form request (AWS query and EC2 query protocols).
 #[derive(Default, Debug)]
 pub struct Members(Vec<(String, String)>);
 
 impl Members {
-    /// One member.
+    /// Adds one member.
     pub fn with(mut self, name: &str, value: impl ToString) -> Members {
         self.0.push((name.to_owned(), value.to_string()));
         self
     }
 
-    /// A list: `name.1`, `name.2` and so on.
+    /// Adds a list: `name.1`, `name.2` and so on.
     pub fn list<T: ToString>(mut self, name: &str, values: impl IntoIterator<Item = T>) -> Members {
         for (n, value) in values.into_iter().enumerate() {
             self.0.push((format!("{name}.{}", n + 1), value.to_string()));
@@ -175,41 +175,43 @@ impl Members {
         self
     }
 
-    /// The next of EC2's filters.
+    /// Adds an EC2 filter.
     pub fn filter(self, name: &str, values: &[&str]) -> Members {
         let ours = |key: &str| key.starts_with("Filter.") && key.ends_with(".Name");
         let n = self.0.iter().filter(|(key, _)| ours(key)).count() + 1;
         self.with(&format!("Filter.{n}.Name"), name).list(&format!("Filter.{n}.Value"), values)
     }
 
-    /// A question of them.
+    /// Returns a form request with these members.
     pub fn question(self, version: &'static str) -> Question {
         Question::Form { version, members: self.0 }
     }
 }
 
-/// All but the unreserved characters (RFC 3986 2.3), as AWS signs them.
+/// The characters to percent-encode: all but the unreserved ones (RFC 3986 section 2.3), as SigV4
+/// requires.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 fn encoded(text: &str) -> PercentEncode<'_> {
     utf8_percent_encode(text, RESERVED)
 }
 
-/// Reads an answer in XML.
+/// Parses an XML response.
 pub fn xml<T: DeserializeOwned>(operation: Operation, body: &str) -> Result<T, Setback> {
-    // Nearly all members may be missing, so that the page of a proxy would do as an empty answer.
+    // Nearly all members are optional, so that a proxy's page would parse as an empty response.
     if !body.contains(&format!("<{}Response", operation.name)) {
         return Err(operation.garbled(excerpt(body)));
     }
     quick_xml::de::from_str(body).map_err(|e| operation.garbled(e))
 }
 
-/// Reads an answer in JSON.
+/// Parses a JSON response.
 pub fn json<T: DeserializeOwned>(operation: Operation, body: &str) -> Result<T, Setback> {
     serde_json::from_str(body).map_err(|e| operation.garbled(e))
 }
 
-/// Code and message of EC2's `<Response><Errors><Error>` or the others' `<ErrorResponse><Error>`.
+/// Returns code and message of an XML error: `<Response><Errors><Error>` of EC2, or
+/// `<ErrorResponse><Error>` of other services.
 pub fn xml_error(body: &str) -> (String, String) {
     #[derive(Deserialize, Default)]
     #[serde(rename_all = "PascalCase", default)]
@@ -233,7 +235,7 @@ pub fn xml_error(body: &str) -> (String, String) {
     said.map_or_else(|| (String::new(), excerpt(body)), |s| (s.code, s.message))
 }
 
-/// The same of `{"__type": "...#Code", "message": "..."}`.
+/// Returns code and message of a JSON error: `{"__type": "...#Code", "message": "..."}`.
 pub fn json_error(body: &str) -> (String, String) {
     let answer: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
     let member = |name: &str| answer.get(name).and_then(|v| v.as_str());
@@ -242,17 +244,19 @@ pub fn json_error(body: &str) -> (String, String) {
     (code, member("message").or(member("Message")).unwrap_or_default().to_owned())
 }
 
-/// The beginning of what is not in the service's form: a proxy's page, say.
+/// Returns the beginning of a body that is not in the service's format, a proxy's page for
+/// instance: at most 120 characters.
 fn excerpt(body: &str) -> String {
     body.chars().filter(|c| !c.is_control()).take(120).collect()
 }
 
-/// Credentials that are kept until shortly before they expire, for the SDKs and for us.
+/// A credentials provider that caches credentials until shortly before they expire, for the SDKs
+/// and for self-signed requests.
 #[derive(Debug)]
 pub struct Kept {
-    /// Where they come from.
+    /// The underlying provider.
     pub source: SharedCredentialsProvider,
-    /// The last.
+    /// The cached credentials.
     pub last: Mutex<Option<Credentials>>,
 }
 

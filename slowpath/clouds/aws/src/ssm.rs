@@ -1,4 +1,4 @@
-//! Systems Manager: a command on another instance.
+//! Systems Manager (SSM): commands on other instances.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use clouds::failure::{Operation, Setback};
 const PREFIX: &str = "AmazonSSM";
 const SEND: Operation = Operation::new("ssm", "SendCommand");
 const INVOCATION: Operation = Operation::new("ssm", "GetCommandInvocation");
-/// AWS's document that runs a script with `/bin/sh`.
+/// SSM document that runs a script with `/bin/sh`.
 const DOCUMENT: &str = "AWS-RunShellScript";
 
 pub(super) async fn send_command(
@@ -37,7 +37,7 @@ pub(super) async fn send_command(
         "DocumentName": DOCUMENT,
         "InstanceIds": [instance],
         "Parameters": { "commands": [script], "executionTimeout": [seconds.to_string()] },
-        // Until the agent has taken it; AWS wants no less than 30 s.
+        // Time in which the agent has to fetch the command; the minimum is 30 s.
         "TimeoutSeconds": seconds.clamp(30, 2_592_000),
     });
     let body = account.signed(SEND, &Question::Json { prefix: PREFIX, body }).await?;
@@ -66,7 +66,7 @@ pub(super) async fn invocation(
     Ok(Invocation {
         done: !running.contains(&answer.status.as_str()),
         status: answer.status,
-        // AWS says -1 until there is one.
+        // AWS reports -1 until the script has ended.
         exit_code: answer.response_code.filter(|code| *code >= 0),
         output: answer.standard_output_content,
         errors: answer.standard_error_content,

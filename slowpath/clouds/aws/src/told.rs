@@ -1,4 +1,4 @@
-//! What AWS tells, in our words.
+//! Data types for AWS responses, independent of the SDKs.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,113 +7,113 @@ use std::time::Duration;
 pub use clouds::failure::{CallError, Failure};
 use serde::{Deserialize, Serialize};
 
-/// State of a target as the load balancer sees it.
+/// State of a target as Elastic Load Balancing reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum TargetState {
-    /// Registered, and its health not yet known.
+    /// Registered; its health is not known yet.
     Initial,
-    /// Gets new flows.
+    /// Healthy: the target receives new flows.
     Healthy,
-    /// Fails its health checks.
+    /// The target fails its health checks.
     Unhealthy,
-    /// Failed its health checks, and keeps the flows that it has for a while.
+    /// The target fails its health checks; its existing flows are kept for a limited time.
     UnhealthyDraining,
-    /// Not registered, or nothing sends traffic to its group.
+    /// Not registered, or no load balancer uses the group.
     Unused,
-    /// Deregistered, and keeps the flows that it has for a while.
+    /// Deregistered; its existing flows are kept for the deregistration delay.
     Draining,
-    /// The load balancer doesn't know: its health checks are off, or it has trouble.
+    /// Unknown: health checks are disabled, or the load balancer has an internal error.
     Unavailable,
 }
 
-/// A target with its state.
+/// A target and its health.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
-    /// Instance id or address, by the group's target type.
+    /// Instance id or IP address, by the group's target type.
     pub id: String,
-    /// Its state.
+    /// State of the target.
     pub state: TargetState,
-    /// AWS's code for why, `Target.Timeout` for instance.
+    /// AWS's reason code, `Target.Timeout` for instance.
     pub reason: Option<String>,
-    /// The same as a sentence.
+    /// AWS's description of the reason.
     pub description: Option<String>,
-    /// Availability zone, where the answer has it.
+    /// Availability zone, if the response has one.
     pub zone: Option<String>,
 }
 
 /// A target group.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Group {
-    /// Its name in AWS's whole world.
+    /// Amazon Resource Name of the group.
     pub arn: String,
-    /// Its name for people.
+    /// Name of the group.
     pub name: String,
-    /// `GENEVE` where it is a gateway load balancer's.
+    /// Protocol; `GENEVE` if the group belongs to a gateway load balancer.
     pub protocol: String,
-    /// Port of its targets.
+    /// Port of the targets.
     pub port: u16,
-    /// What its targets are registered by.
+    /// How the targets are identified.
     pub target_type: TargetType,
-    /// How its targets are probed.
+    /// Health check settings.
     pub health: HealthCheck,
-    /// ARNs of the load balancers that send traffic to it.
+    /// ARNs of the load balancers that use the group.
     pub load_balancers: Vec<String>,
 }
 
-/// What a group's targets are registered by.
+/// How a group's targets are identified.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum TargetType {
-    /// Instance id: traffic comes to the primary interface.
+    /// By instance id: traffic goes to the primary interface.
     Instance,
-    /// Address: traffic comes to the interface that has it.
+    /// By IP address: traffic goes to the interface with that address.
     Ip,
-    /// Anything that no gateway has.
+    /// A type that gateway load balancers do not support.
     Other,
 }
 
-/// How a group's targets are probed.
+/// Health check settings of a target group.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HealthCheck {
-    /// `TCP`, `HTTP` or `HTTPS`.
+    /// Protocol: `TCP`, `HTTP` or `HTTPS`.
     pub protocol: String,
-    /// None: the traffic port.
+    /// Port of the probes; `None` for the traffic port.
     pub port: Option<u16>,
-    /// What HTTP asks for; empty for TCP.
+    /// Path of the HTTP request; empty for TCP.
     pub path: String,
-    /// From probe to probe.
+    /// Time between two probes.
     pub interval: Duration,
-    /// How long an answer may take.
+    /// Time limit of a probe.
     pub timeout: Duration,
-    /// Good probes in a row until healthy.
+    /// Consecutive successful probes until a target is healthy.
     pub healthy_threshold: u32,
-    /// Bad probes in a row until unhealthy.
+    /// Consecutive failed probes until a target is unhealthy.
     pub unhealthy_threshold: u32,
 }
 
-/// Attributes of group, load balancer and listener that matter.
+/// Attributes of target group, load balancer and listener that affect Weir.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Attributes {
     /// How long a deregistered target keeps its flows.
     pub deregistration_delay: Duration,
-    /// Flows of a deregistered target go to others.
+    /// True if flows of a deregistered target are moved to other targets.
     pub rebalance_on_deregistration: bool,
-    /// Flows of an unhealthy target go to others.
+    /// True if flows of an unhealthy target are moved to other targets.
     pub rebalance_on_unhealthy: bool,
-    /// TCP flows are reset when their target's draining ends.
+    /// True if TCP flows of a deregistered target are reset after the deregistration delay.
     pub reset_on_deregistration: bool,
-    /// TCP flows of an unhealthy target are reset.
+    /// True if TCP flows of an unhealthy target are reset.
     pub reset_on_unhealthy: bool,
-    /// What of a packet makes its flow.
+    /// The packet fields that define a flow.
     pub stickiness: Stickiness,
-    /// Targets get packets from gateways of other zones too.
+    /// True if targets receive packets from gateways in other zones too.
     pub cross_zone: bool,
-    /// How long a TCP flow may be idle.
+    /// Idle timeout of a TCP flow.
     pub tcp_idle: Duration,
-    /// An idle TCP flow is reset when it is forgotten.
+    /// True if a TCP flow is reset when its idle timeout expires.
     pub reset_on_idle: bool,
 }
 
-/// What of a packet makes its flow.
+/// The packet fields that define a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stickiness {
     /// Addresses, ports and protocol.
@@ -124,180 +124,181 @@ pub enum Stickiness {
     TwoTuple,
 }
 
-/// An interface of this instance by IMDS.
+/// A network interface of this instance, as reported by IMDS.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Interface {
-    /// Its link address.
+    /// MAC address.
     pub mac: [u8; 6],
-    /// `eni-...`.
+    /// Interface id: `eni-...`.
     pub id: String,
-    /// 0 is the primary one's.
+    /// Device number; 0 is the primary interface.
     pub device_number: u32,
-    /// Its private addresses, the primary one first.
+    /// Private addresses, the primary one first.
     pub addresses: Vec<IpAddr>,
-    /// `subnet-...`.
+    /// Subnet id: `subnet-...`.
     pub subnet_id: String,
-    /// `vpc-...`.
+    /// VPC id: `vpc-...`.
     pub vpc_id: String,
-    /// `sg-...`.
+    /// Ids of the security groups: `sg-...`.
     pub security_groups: Vec<String>,
 }
 
-/// Who this instance is, by IMDS.
+/// Identity of this instance, as reported by IMDS.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Identity {
-    /// `i-...`.
+    /// Instance id: `i-...`.
     pub instance_id: String,
-    /// `eu-central-1`.
+    /// Region, `eu-central-1` for instance.
     pub region: String,
-    /// `eu-central-1a`.
+    /// Availability zone, `eu-central-1a` for instance.
     pub zone: String,
-    /// Twelve digits.
+    /// Account id of twelve digits.
     pub account: String,
-    /// `ami-...`.
+    /// Image id: `ami-...`.
     pub image_id: String,
-    /// `c7gn.xlarge`.
+    /// Instance type, `c7gn.xlarge` for instance.
     pub instance_type: String,
-    /// All of its interfaces, in the order of their device numbers.
+    /// Network interfaces, sorted by device number.
     pub interfaces: Vec<Interface>,
 }
 
-/// A network interface by EC2, for roles and doctor.
+/// A network interface as reported by EC2, for mode routes and `weir cloud doctor`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NetworkInterface {
-    /// `eni-...`.
+    /// Interface id: `eni-...`.
     pub id: String,
-    /// What somebody wrote about it.
+    /// Description, as set by the user.
     pub description: String,
-    /// Its tags.
+    /// Tags.
     pub tags: BTreeMap<String, String>,
-    /// Its place at the instance, where it is attached to one.
+    /// Device index at the instance, if the interface is attached.
     pub device_index: Option<u32>,
-    /// Its first private address.
+    /// Primary private address.
     pub primary_address: IpAddr,
-    /// All of its private addresses, that one included.
+    /// All private addresses, including the primary one.
     pub addresses: Vec<IpAddr>,
-    /// EC2 drops what is not from or to its own addresses.
+    /// Source/destination check: if true, EC2 drops packets that are neither from nor to the
+    /// interface's own addresses.
     pub source_dest_check: bool,
-    /// `subnet-...`.
+    /// Subnet id: `subnet-...`.
     pub subnet_id: String,
-    /// `vpc-...`.
+    /// VPC id: `vpc-...`.
     pub vpc_id: String,
-    /// `sg-...`.
+    /// Ids of the security groups: `sg-...`.
     pub security_groups: Vec<String>,
-    /// Its link address.
+    /// MAC address.
     pub mac: [u8; 6],
 }
 
-/// An instance as its neighbours need it.
+/// An EC2 instance, reduced to what its peers need.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Instance {
-    /// `i-...`.
+    /// Instance id: `i-...`.
     pub id: String,
-    /// `pending`, `running`, `shutting-down`, `terminated`, `stopping` or `stopped`.
+    /// State: `pending`, `running`, `shutting-down`, `terminated`, `stopping` or `stopped`.
     pub state: String,
-    /// Its first private address; none once it is terminated.
+    /// Primary private address; `None` once the instance is terminated.
     pub address: Option<IpAddr>,
-    /// `eu-central-1a`.
+    /// Availability zone, `eu-central-1a` for instance.
     pub zone: Option<String>,
-    /// `vpc-...`.
+    /// VPC id: `vpc-...`.
     pub vpc_id: Option<String>,
-    /// `subnet-...`.
+    /// Subnet id: `subnet-...`.
     pub subnet_id: Option<String>,
-    /// Its tags.
+    /// Tags.
     pub tags: BTreeMap<String, String>,
-    /// Ids of its interfaces by their place.
+    /// Interface ids by device index.
     pub interfaces: BTreeMap<u32, String>,
 }
 
 /// A security group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SecurityGroup {
-    /// `sg-...`.
+    /// Group id: `sg-...`.
     pub id: String,
-    /// Its name.
+    /// Name of the group.
     pub name: String,
-    /// What it lets in.
+    /// Inbound rules.
     pub ingress: Vec<Permission>,
 }
 
-/// One rule of a security group.
+/// An inbound rule of a security group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Permission {
-    /// `tcp`, `udp`, a number, or `-1` for all.
+    /// Protocol: `tcp`, `udp`, an IP protocol number, or `-1` for all.
     pub protocol: String,
-    /// First and last port; none is all.
+    /// First and last port; `None` for all ports.
     pub ports: Option<(u16, u16)>,
-    /// Prefixes, as written.
+    /// Source prefixes (CIDR), as EC2 writes them.
     pub prefixes: Vec<String>,
-    /// Groups and prefix lists, by id.
+    /// Ids of source security groups and prefix lists.
     pub others: Vec<String>,
 }
 
 /// A route table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RouteTable {
-    /// `rtb-...`.
+    /// Table id: `rtb-...`.
     pub id: String,
-    /// `vpc-...`.
+    /// VPC id: `vpc-...`.
     pub vpc_id: String,
-    /// It is for all subnets that have none of their own.
+    /// True for the VPC's main table, used by subnets without an explicit association.
     pub main: bool,
-    /// The subnets that are bound to it.
+    /// Ids of the subnets with an explicit association.
     pub subnets: Vec<String>,
-    /// Its routes.
+    /// Routes of the table.
     pub routes: Vec<Route>,
 }
 
 /// A route.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Route {
-    /// A prefix, or the id of a prefix list.
+    /// Destination prefix, or the id of a prefix list.
     pub destination: String,
-    /// `eni-...`, `igw-...`, `i-...`, `local` and others.
+    /// Target: `eni-...`, `igw-...`, `i-...`, `local` and others.
     pub target: Option<String>,
-    /// False when its target is gone.
+    /// False if the target no longer exists (state `blackhole`).
     pub active: bool,
 }
 
-/// An instance of a scaling group.
+/// Membership of an instance in an Auto Scaling group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ScalingInstance {
-    /// The group's name.
+    /// Name of the group.
     pub group: String,
-    /// `InService`, `Terminating:Wait` and so on.
+    /// Lifecycle state: `InService`, `Terminating:Wait` and so on.
     pub lifecycle: String,
 }
 
-/// A lifecycle hook.
+/// An Auto Scaling lifecycle hook.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Hook {
-    /// Its name.
+    /// Name of the hook.
     pub name: String,
-    /// It holds instances that leave, not those that come.
+    /// True if the hook applies to instances that terminate, false if to those that launch.
     pub terminating: bool,
-    /// How long it waits from heartbeat to heartbeat.
+    /// Heartbeat timeout: maximum time between two heartbeats.
     pub heartbeat: Duration,
-    /// How long it waits in all.
+    /// Global timeout: maximum time that the hook can hold an instance.
     pub whole: Duration,
 }
 
-/// What became of a command.
+/// Status of an SSM command on one instance.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Invocation {
-    /// It has come to its end, whichever.
+    /// True if the command has ended, successfully or not.
     pub done: bool,
-    /// `Success`, `Failed`, `TimedOut`, `Cancelled`, `InProgress` and so on.
+    /// Status: `Success`, `Failed`, `TimedOut`, `Cancelled`, `InProgress` and so on.
     pub status: String,
-    /// The script's exit code, once there is one.
+    /// Exit code of the script, once it has ended.
     pub exit_code: Option<i32>,
-    /// What it wrote, cut at 24,000 characters by AWS.
+    /// Standard output, truncated to 24,000 characters by AWS.
     pub output: String,
-    /// What it wrote to standard error, cut at 8,000.
+    /// Standard error, truncated to 8,000 characters by AWS.
     pub errors: String,
 }
 
-/// A state in AWS's words.
+/// Returns the state as AWS's API spells it.
 pub fn state_text(state: TargetState) -> &'static str {
     match state {
         TargetState::Initial => "initial",

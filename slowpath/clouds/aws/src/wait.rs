@@ -1,4 +1,4 @@
-//! Waiting for a state, for scripts.
+//! Waits until an instance or target reaches a state, for scripts.
 
 use std::future::Future;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use super::told::state_text;
 use super::told::{CallError, Failure};
 use clouds::retry::Pause;
 
-/// From look to look.
+/// Interval of the state queries.
 const POLL: Duration = Duration::from_secs(2);
 /// All states of an instance.
 pub const INSTANCE_STATES: [&str; 6] =
@@ -17,19 +17,20 @@ pub const INSTANCE_STATES: [&str; 6] =
 pub const TARGET_STATES: [&str; 7] =
     ["initial", "healthy", "unhealthy", "unhealthy.draining", "unused", "draining", "unavailable"];
 
-/// How the waiting ended.
+/// Result of a wait.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Waited {
-    /// It is so.
+    /// True if the desired state was reached.
     pub reached: bool,
-    /// What it was last.
+    /// Last known state, or the last error.
     pub last: String,
 }
 
-/// Looks until it is what is wanted, or `timeout` is over. What may pass is waited out.
+/// Queries the state until it equals `wanted` or `timeout` has passed. Temporary errors and absent
+/// resources are retried.
 ///
 /// # Errors
-/// Nobody will ever tell: a permission is missing, or the question is wrong.
+/// Fails if a permission is missing or the request is invalid, because a retry is no use then.
 pub async fn until<F: Future<Output = Result<String, CallError>>>(
     pause: &dyn Pause,
     timeout: Duration,
@@ -54,7 +55,7 @@ pub async fn until<F: Future<Output = Result<String, CallError>>>(
     }
 }
 
-/// The state of an instance in EC2's words.
+/// Returns the state of an instance as EC2 spells it, or `not there`.
 ///
 /// # Errors
 /// Those of DescribeInstances.
@@ -64,7 +65,7 @@ pub async fn instance_state(aws: &dyn Aws, id: &str) -> Result<String, CallError
     Ok(state.unwrap_or_else(|| "not there".to_owned()))
 }
 
-/// The state of a target in the load balancer's words.
+/// Returns the state of a target as Elastic Load Balancing spells it, or `no target`.
 ///
 /// # Errors
 /// Those of DescribeTargetHealth.

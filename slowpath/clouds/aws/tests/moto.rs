@@ -1,5 +1,5 @@
-//! moto (PyPI) as a second opinion on the wire format. It has no `initial`, no `draining`, no
-//! throttles and no signatures; those are the stand-in's.
+//! Checks the wire format against moto (PyPI), an independent implementation. It has no `initial`
+//! or `draining` states, no throttling and no signatures, which the emulator covers.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
 
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use aws_credential_types::provider::SharedCredentialsProvider;
 use clouds::failure::Operation;
 use clouds::retry::Policy;
 
-/// As `make setup` installs it, or where `MOTO` says.
+/// Returns the path as installed by `make setup`, or from `MOTO`.
 fn program() -> PathBuf {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../.tools/moto/bin/moto_server");
     std::env::var_os("MOTO").map_or(own, PathBuf::from)
@@ -32,7 +32,7 @@ impl Drop for Moto {
     }
 }
 
-/// Starts it, and waits until it listens.
+/// Starts the server, and waits until it listens.
 fn moto() -> (Moto, String) {
     let program = program();
     assert!(program.exists(), "{} is missing: type `make setup`", program.display());
@@ -48,7 +48,7 @@ fn moto() -> (Moto, String) {
     (moto, format!("http://127.0.0.1:{free}"))
 }
 
-/// Sends what only this test needs, and gives the text of the answer's first such element.
+/// Sends a request that only this test needs; returns the text of the first element of this name.
 async fn make(
     account: &Account,
     service: &'static str,

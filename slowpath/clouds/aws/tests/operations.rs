@@ -1,4 +1,4 @@
-//! What people and scripts ask of AWS: commands elsewhere, waiting, and doctor.
+//! Operator commands and scripts: remote commands, waiting, and doctor.
 #![expect(clippy::unwrap_used, reason = "a test says what it expects")]
 
 use std::future::Future;
@@ -21,7 +21,7 @@ use side::{Side, side};
 const OWN: &str = "i-00000000000000001";
 const OTHER: &str = "i-00000000000000002";
 
-/// Time passes at once in the stand-in's world, where something happens at a certain moment.
+/// A clock that advances the emulator at once, and performs an action at a given time.
 struct Then<F: Fn(&mut World) + Send + Sync>(Standin, Duration, F);
 
 impl<F: Fn(&mut World) + Send + Sync> Pause for Then<F> {
@@ -129,7 +129,7 @@ fn wants(aws: &str) -> Wants {
     Wants::of(&config, config.aws.as_ref().unwrap())
 }
 
-/// All checks, as the stand-in's first instance sees it.
+/// Returns all checks from the view of the emulator's first instance.
 async fn examine(side: &Side, wants: &Wants) -> Vec<Check> {
     let report = Report { cloud: "aws".into(), phase: "ready".into(), ..Report::default() };
     let mut seen = Seen::new(wants, side.metadata.identity().await, Ok(report));
@@ -157,7 +157,7 @@ async fn doctor_finds_a_good_machine_good_and_changes_nothing() {
     let group = side.aws.with(|world| world.groups[0].arn.clone());
     side.account.register(&group, "10.0.1.11").await.unwrap();
     side.aws.advance(seconds(60));
-    // As config/aws/policy.json has it.
+    // As in config/aws/policy.json.
     side.aws.with(|world| world.forbidden = vec!["GetCommandInvocation".into()]);
     let before = side.aws.with(|world| world.clone());
     let checks = examine(&side, &wants("cluster = \"north\"")).await;

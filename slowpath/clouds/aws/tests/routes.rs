@@ -1,4 +1,4 @@
-//! Mode routes at the stand-in: who leads, and where the default routes lead.
+//! Mode routes against the emulator: election of the leader, and targets of the default routes.
 #![expect(clippy::unwrap_used, reason = "a test says what it expects")]
 
 use std::time::Duration;
@@ -28,7 +28,7 @@ fn settings() -> Settings {
     }
 }
 
-/// Two appliances; the first has the higher priority.
+/// Starts two appliances; the first has the higher priority.
 async fn pair() -> Side {
     let side = side("ip").await;
     side.aws.with(|world| {
@@ -39,7 +39,7 @@ async fn pair() -> Side {
     side
 }
 
-/// A round as the first or the second instance goes it.
+/// Runs a round as this instance.
 async fn round_of(side: &Side, id: &str, able: bool) -> Round {
     let own = side.metadata.identity().await.unwrap();
     let own = Identity { instance_id: id.to_owned(), ..own };
@@ -149,7 +149,7 @@ async fn what_somebody_else_changes_is_changed_back_but_not_while_unable() {
     assert_eq!((leads_to(&side).as_str(), writes(&side)), (FIRST_ENI, 2));
     assert_eq!(able.replaced[1].destination, "::/0", "IPv6 where the table has a default route");
     assert_eq!(side.aws.with(|world| world.tables[0].routes["::/0"].clone()), FIRST_ENI);
-    // A target that is gone is no target, whatever its name.
+    // A target that no longer exists counts as none.
     side.aws.with(|world| world.instances[0].interfaces[1].id = "eni-00000000000000999".into());
     let gone = round_of(&side, FIRST, true).await;
     assert!(gone.findings.iter().any(|f| f.text.contains("led to nowhere")), "{gone:?}");
@@ -165,7 +165,7 @@ async fn every_ingress_subnet_has_its_own_table_or_the_main_one() {
         other.subnets = vec!["subnet-far".into()];
         let mut nobodys = other.clone();
         (nobodys.id, nobodys.subnets) = ("rtb-nobody".into(), vec!["subnet-nobody".into()]);
-        // The first's subnet is bound to none: the main table is for it.
+        // The first subnet has no associated table, so the main table applies.
         world.tables[0].subnets.clear();
         world.tables.extend([other, nobodys]);
     });

@@ -1,5 +1,5 @@
-//! The lifecycle carried out against the stand-in, by the real SDKs. Time passes when nobody is
-//! being asked, or when a test says that it passes all the same.
+//! The runner with the AWS lifecycle against the emulator, by the real SDKs. Time passes while no
+//! call is in progress, or if a test lets it pass.
 #![expect(clippy::unwrap_used, reason = "a test says what it expects")]
 
 use std::time::{Duration, SystemTime};
@@ -171,7 +171,8 @@ async fn an_outage_at_the_start_does_not_take_a_machine_out_whose_place_was_kept
     begin.kept = Some(file.0.clone());
     let mut first = ready(begin).await;
     first.kill().await;
-    // Neither AWS's services nor the metadata; the services alone; no answer from them at all.
+    // Outages of all services and metadata, of the services alone, and services that do not
+    // respond.
     for (rules, hangs) in [
         (vec![out("*")], false),
         (vec![out("GetResources"), out("DescribeTargetHealth")], false),
@@ -283,7 +284,7 @@ async fn an_outage_while_leaving_ends_by_the_cap() {
 async fn what_was_asked_patiently_before_does_not_hold_up_who_leaves() {
     let mut machine = ready(Begin::at("ip").await).await;
     machine.aws.fault(out("DescribeTargetHealth"));
-    // From now on a pause between two attempts has no end.
+    // From now on a pause between attempts never ends.
     machine.clock.patience_is_endless(true);
     machine.until_refused("DescribeTargetHealth").await;
     machine.aws.behave();

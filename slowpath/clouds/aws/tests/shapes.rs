@@ -1,5 +1,5 @@
-//! Requests and Amazon's examples, compared with Amazon's published service models
-//! (`make fixtures`).
+//! Compares requests, and Amazon's examples, with Amazon's published service models (`make
+//! fixtures`).
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
 
 use std::path::Path;
@@ -21,8 +21,8 @@ fn read(folder: &Path, name: &str) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// Makes a tree of `A.member.1.B=c` (lists by number) as the shape has it, and complains about what
-/// the shape does not know.
+/// Builds a value from pairs such as `A.member.1.B=c` (lists by number) and reports what the shape
+/// does not contain.
 fn judge(
     model: &Value,
     shape: &str,
@@ -87,7 +87,7 @@ fn required(shape: &Value, name: &str) -> bool {
     shape["required"].as_array().is_some_and(|r| r.iter().any(|r| r == name))
 }
 
-/// A member's name in a request: EC2 says it with a capital.
+/// Returns the name of a member in a request; EC2 capitalizes it.
 fn written(name: &str, member: &Value, ec2: bool) -> String {
     let own = member["queryName"].as_str().or(member["locationName"].as_str()).unwrap_or(name);
     match ec2 {
@@ -105,7 +105,7 @@ fn below(pairs: &[(String, String)], name: &str) -> Vec<(String, String)> {
     inside.collect()
 }
 
-/// The same of JSON.
+/// Like `judge`, for JSON.
 fn judge_json(model: &Value, shape: &str, place: &str, value: &Value, said: &mut Vec<String>) {
     let found = &model["shapes"][shape];
     let next = |member: &Value| member["shape"].as_str().unwrap_or_default().to_owned();
@@ -145,7 +145,7 @@ fn judge_json(model: &Value, shape: &str, place: &str, value: &Value, said: &mut
     }
 }
 
-/// An answer of Amazon's examples (JSON) as XML, by the shapes.
+/// Converts a response of Amazon's examples (JSON) to XML according to the shapes.
 fn to_xml(model: &Value, shape: &str, value: &Value) -> String {
     let found = &model["shapes"][shape];
     let ec2 = model["metadata"]["protocol"] == "ec2";

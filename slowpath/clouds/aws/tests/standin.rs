@@ -1,4 +1,4 @@
-//! Every question to the stand-in: its answer, and what becomes of it when AWS has a bad day.
+//! All operations against the emulator: their results, and error handling during outages.
 #![expect(clippy::unwrap_used, reason = "a test says what it expects")]
 
 use std::time::Duration;
@@ -320,7 +320,7 @@ async fn a_wrong_signature_is_refused_everywhere() {
     let side = side("ip").await;
     let arn = arn(&side).await;
     side.account.instances(&[]).await.unwrap();
-    // The secret of the role is another one now, and ours is what we got before.
+    // The role's secret has changed, while the client still has the old one.
     side.aws.with(|world| {
         world.keys.values_mut().for_each(|secret| *secret = "other".to_owned());
     });
@@ -337,7 +337,7 @@ async fn a_wrong_signature_is_refused_everywhere() {
     }
 }
 
-/// Asks everything once, and counts the answers that were accepted.
+/// Performs every operation once, and returns the number of accepted responses.
 async fn everything(side: &Side, group: &Group) -> usize {
     let once = side.account.with_policy(Policy::ONCE);
     let (metadata, ids) = (side.metadata.with_policy(Policy::ONCE), [OWN.to_owned()]);
@@ -398,7 +398,7 @@ async fn no_answer_makes_it_stumble() {
     }
 }
 
-/// Name of this test for the process that it starts.
+/// Name of this test, for the process that it starts.
 const CHILD: &str = "region_keys_and_endpoint_come_from_the_instance";
 
 #[tokio::test]

@@ -1,4 +1,5 @@
-//! Settings at Azure that hurt together, or with ours. Each is one finding with what to do.
+//! Advice about Azure settings that are harmful together, or together with Weir's: one finding
+//! each.
 
 use std::time::Duration;
 
@@ -9,24 +10,24 @@ use serde_json::Value;
 use crate::balancer::{Probe, Rule, rules};
 use crate::place::Place;
 
-/// Flows of a dead member should move sooner than people give up.
+/// Limit for the time in which the failure of a member should be detected.
 const SLOW: Duration = Duration::from_secs(30);
-/// A TCP flow that is forgotten sooner is cut while people read.
+/// Idle timeouts of TCP flows up to this one are advised to send resets.
 const SHORT_IDLE: Duration = Duration::from_secs(240);
 
-/// What is seen of us that matters to the gateway.
+/// The part of Weir's configuration that affects the gateway.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ours {
-    /// Ports on which HTTP probes are answered, whatever their path.
+    /// Ports that answer HTTP probes, with any path.
     pub http: Vec<u16>,
-    /// Ports on which TCP probes are answered.
+    /// Ports that answer TCP probes.
     pub tcp: Vec<u16>,
-    /// Seconds: established TCP flows.
+    /// Idle timeout of established TCP flows, in seconds.
     pub tcp_s: u32,
 }
 
 impl Ours {
-    /// Out of the configuration.
+    /// Extracts the settings from the configuration.
     pub fn of(config: &Config) -> Ours {
         Ours {
             http: config.health.listen.iter().map(|socket| socket.port()).collect(),
@@ -36,7 +37,7 @@ impl Ours {
     }
 }
 
-/// All that hurts, each once however many pools it is about.
+/// Returns a finding for each harmful setting, once even if several pools have it.
 pub fn advise(place: &Place, balancer: &Value, ours: &Ours) -> Vec<Finding> {
     let mut found: Vec<Finding> = Vec::new();
     for pool in &place.pools {

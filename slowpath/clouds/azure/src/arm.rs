@@ -1,6 +1,6 @@
-//! What is asked of Azure Resource Manager: resources as JSON that is kept whole, so that what we
-//! don't know survives a read and a write; long operations as handles that can be stored, and
-//! polled by whoever comes later.
+//! Interface to Azure Resource Manager. Resources are complete JSON bodies, so that unknown members
+//! survive a read and a write. Long operations are handles that can be stored and polled later,
+//! also by another process.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,83 +10,85 @@ use clouds::failure::{Operation, Setback};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A question on its way. To drop it is to take it back.
+/// A call in progress. Dropping it cancels the call.
 pub type Call<'a, T> = Pin<Box<dyn Future<Output = Result<T, Setback>> + Send + 'a>>;
 
-/// What is asked, by its names, and where.
+/// A request: operation, path and API version.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ask {
-    /// Its service is the permission that it needs (`Microsoft.Network/loadBalancers/read`), its
-    /// name what Azure's specification calls it (`LoadBalancers_List`).
+    /// The operation. Its service is the required permission
+    /// (`Microsoft.Network/loadBalancers/read`), its name is that of Azure's specification
+    /// (`LoadBalancers_List`).
     pub operation: Operation,
-    /// From `/subscriptions/` on, as the resource's id is written.
+    /// Path from `/subscriptions/` on, as in the resource's id.
     pub path: String,
-    /// `api-version`.
+    /// Value of the `api-version` parameter.
     pub version: &'static str,
 }
 
-/// A resource as ARM tells it.
+/// A resource as Resource Manager returns it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Resource {
-    /// All of it.
+    /// Complete JSON body.
     pub body: Value,
-    /// Its ETag, from the header or the body, for `If-Match`.
+    /// ETag from the header or the body, for `If-Match`.
     pub etag: Option<String>,
 }
 
-/// An operation that goes on at Azure after its request was taken.
+/// A long operation that continues at Azure after its request was accepted.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Handle {
-    /// `Azure-AsyncOperation`: a document with a `status` is there.
+    /// URL from `Azure-AsyncOperation`, which returns a body with a `status`.
     pub operation: Option<String>,
-    /// `Location`: 202 there until it is over.
+    /// URL from `Location`, which returns 202 until the operation is complete.
     pub location: Option<String>,
-    /// Path of the resource that it is about.
+    /// Path of the resource.
     pub resource: String,
-    /// What began it, for errors.
+    /// Name of the operation that started it, for errors.
     pub name: String,
 }
 
-/// How a write was taken.
+/// Result of a write request.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Begun {
-    /// It is done; the resource where the answer has it. A resource that was to be deleted and is
-    /// not there is done as well.
+    /// The write is complete; with the resource if the response contains it. Deleting an absent
+    /// resource counts as complete.
     Done(Option<Resource>),
-    /// It goes on; `after` is when to ask, by `Retry-After`.
+    /// The write continues.
     UnderWay {
-        /// What to ask.
+        /// Handle to poll.
         handle: Handle,
-        /// Not before.
+        /// Minimum delay before the first poll, by `Retry-After`.
         after: Option<Duration>,
     },
 }
 
-/// How an operation stands.
+/// State of a long operation.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Progress {
-    /// Ask again, not before `after`.
+    /// The operation continues.
     UnderWay {
-        /// By `Retry-After`.
+        /// Minimum delay before the next poll, by `Retry-After`.
         after: Option<Duration>,
     },
-    /// It succeeded.
+    /// The operation succeeded.
     Done,
-    /// It failed or was cancelled, for the reason that Azure tells.
+    /// The operation failed or was canceled, with the reason that Azure gives.
     Failed(Setback),
 }
 
 /// Azure Resource Manager.
 pub trait Arm: Send + Sync {
-    /// A resource; [`Failure::Absent`](clouds::failure::Failure::Absent) where it is none.
+    /// Reads a resource; [`Failure::Absent`](clouds::failure::Failure::Absent) if it does not
+    /// exist.
     fn get<'a>(&'a self, ask: &'a Ask) -> Call<'a, Resource>;
-    /// All resources of a list, from all of its pages.
+    /// Reads all resources of a list, from all pages.
     fn list<'a>(&'a self, ask: &'a Ask) -> Call<'a, Vec<Value>>;
-    /// Makes or replaces a resource; with an ETag only if nobody changed it since
+    /// Creates or replaces a resource; with an ETag only if it was not changed since
     /// ([`Failure::Conflict`](clouds::failure::Failure::Conflict)).
     fn put<'a>(&'a self, ask: &'a Ask, body: &'a Value, etag: Option<&'a str>) -> Call<'a, Begun>;
     /// Deletes a resource.
     fn delete<'a>(&'a self, ask: &'a Ask) -> Call<'a, Begun>;
-    /// Looks how an operation stands.
+    /// Polls a long operation.
     fn poll<'a>(&'a self, handle: &'a Handle) -> Call<'a, Progress>;
 }

@@ -1,10 +1,10 @@
-//! The lifecycle's questions to Resource Manager, each about its resource.
+//! The lifecycle's requests to Resource Manager.
 
 use crate::arm::Ask;
 use crate::id::ResourceId;
 use crate::names::{self, Known};
 
-/// All that the lifecycle asks of it: what the machine's role has to allow.
+/// All operations of the lifecycle, which the machine's role has to permit.
 pub const ALL: &[Known] = &[
     names::MACHINES_GET,
     names::SCALE_SET_MACHINES_GET,
@@ -17,21 +17,21 @@ pub const ALL: &[Known] = &[
     names::POOLS_PUT,
 ];
 
-/// What doctor reads beside it.
+/// Operations that `weir cloud doctor` uses in addition.
 pub const DOCTOR: &[Known] =
     &[names::PERMISSIONS_LIST, names::SUBNETS_GET, names::SECURITY_GROUPS_GET];
 
-/// The load balancers of a resource group.
+/// Returns the request that lists the load balancers of a resource group.
 pub fn balancers(subscription: &str, group: &str) -> Ask {
     names::LOAD_BALANCERS_LIST.at(names::in_group(subscription, group, "loadBalancers"))
 }
 
-/// A load balancer.
+/// Returns the request that reads a load balancer.
 pub fn balancer(id: &ResourceId) -> Ask {
     names::LOAD_BALANCERS_GET.at(id)
 }
 
-/// A machine, a scale set's instance too.
+/// Returns the request that reads a machine or a scale set instance.
 pub fn machine(id: &ResourceId) -> Ask {
     match id.named("virtualMachineScaleSets") {
         Some(_) => names::SCALE_SET_MACHINES_GET.at(id),
@@ -39,7 +39,7 @@ pub fn machine(id: &ResourceId) -> Ask {
     }
 }
 
-/// A network interface, of a scale set's instance too.
+/// Returns the request that reads a network interface, also of a scale set instance.
 pub fn interface(id: &ResourceId) -> Ask {
     match id.named("virtualMachineScaleSets") {
         Some(_) => names::SCALE_SET_INTERFACES_GET.at(id),
@@ -47,17 +47,17 @@ pub fn interface(id: &ResourceId) -> Ask {
     }
 }
 
-/// A network interface as it is to be.
+/// Returns the request that writes a network interface.
 pub fn put_interface(id: &ResourceId) -> Ask {
     names::INTERFACES_PUT.at(id)
 }
 
-/// A pool.
+/// Returns the request that reads a pool.
 pub fn pool(id: &ResourceId) -> Ask {
     names::POOLS_GET.at(id)
 }
 
-/// A pool as it is to be.
+/// Returns the request that writes a pool.
 pub fn put_pool(id: &ResourceId) -> Ask {
     names::POOLS_PUT.at(id)
 }

@@ -1,5 +1,5 @@
-//! What a load balancer's document says: its pools, who is in them, their tunnels, rules and
-//! probes. One document has all of it, so one question does.
+//! Parsing of a load balancer's body: pools, members, tunnels, rules and probes. A single read
+//! returns all of it.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -14,70 +14,70 @@ use crate::told::{End, Tunnels};
 /// An entry of a pool.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// How it is in the pool.
+    /// How the entry was made: by IP configuration or by address.
     pub by: MadeBy,
-    /// Its name, where the pool lists it as an address: an administrative state needs one.
+    /// Name of the entry in the pool's list of addresses; an administrative state needs one.
     pub name: Option<String>,
-    /// The IP configuration that names the pool.
+    /// IP configuration that names the pool.
     pub configuration: Option<ResourceId>,
-    /// The address that the pool names.
+    /// Address that the pool names.
     pub address: Option<IpAddr>,
-    /// Where that address is.
+    /// Virtual network of the address.
     pub network: Option<ResourceId>,
-    /// Its administrative state.
+    /// Administrative state.
     pub admin: Admin,
 }
 
-/// A rule that sends to a pool.
+/// A load balancing rule that sends to a pool.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rule {
-    /// Its name.
+    /// Name of the rule.
     pub name: String,
-    /// All ports of all protocols.
+    /// True if the rule covers all ports of all protocols.
     pub whole: bool,
-    /// TCP flows are forgotten after so long without a packet.
+    /// Idle timeout of TCP flows.
     pub idle: Duration,
-    /// Who is forgotten is told by a reset.
+    /// True if a TCP flow is reset when its idle timeout expires.
     pub resets: bool,
-    /// What says whether a member is well; without one nothing does.
+    /// Probe that determines the health of members; without one it is not checked.
     pub probe: Option<Probe>,
 }
 
-/// A probe.
+/// A health probe.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Probe {
-    /// Its name.
+    /// Name of the probe.
     pub name: String,
-    /// `Http`, `Https` or `Tcp`, as Azure writes it.
+    /// Protocol as Azure spells it: `Http`, `Https` or `Tcp`.
     pub protocol: String,
-    /// Where it asks.
+    /// Port of the probe.
     pub port: u16,
-    /// For what it asks; empty with TCP.
+    /// Path of the HTTP request; empty for TCP.
     pub path: String,
-    /// From one to the next.
+    /// Time between two probes.
     pub interval: Duration,
-    /// So many that fail take a member out.
+    /// Number of failed probes until a member is down.
     pub failures: u32,
 }
 
 impl Probe {
-    /// How long a dead member is taken for well.
+    /// Returns the time after which a failed member is detected.
     pub fn detects(&self) -> Duration {
         self.interval.saturating_mul(self.failures)
     }
 }
 
-/// The text at a pointer, empty where there is none.
+/// Returns the string at a JSON pointer; empty if there is none.
 pub(crate) fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The id at a pointer.
+/// Returns the resource id at a JSON pointer.
 pub(crate) fn id(value: &Value, pointer: &str) -> Option<ResourceId> {
     ResourceId::parse(text(value, pointer)).ok()
 }
 
-/// The list at a pointer, empty where there is none.
+/// Returns the list at a JSON pointer; empty if there is none.
 pub(crate) fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
     value.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
@@ -86,39 +86,39 @@ fn number<T: TryFrom<u64>>(value: &Value, pointer: &str) -> Option<T> {
     T::try_from(value.pointer(pointer)?.as_u64()?).ok()
 }
 
-/// Its SKU: `Gateway`, `Standard`, `Basic`.
+/// Returns the SKU of a load balancer: `Gateway`, `Standard` or `Basic`.
 pub fn sku(balancer: &Value) -> &str {
     text(balancer, "/sku/name")
 }
 
-/// Its pools.
+/// Returns the backend pools of a load balancer.
 pub fn pools(balancer: &Value) -> &[Value] {
     list(balancer, "/properties/backendAddressPools")
 }
 
-/// The pool of that name. Azure's names have no case.
+/// Returns the pool of that name; Azure's names are case-insensitive.
 pub fn pool<'a>(balancer: &'a Value, name: &str) -> Option<&'a Value> {
     pools(balancer).iter().find(|pool| text(pool, "/name").eq_ignore_ascii_case(name))
 }
 
-/// Networks that its frontends are in.
+/// Returns the virtual networks of a load balancer's frontends.
 pub fn networks(balancer: &Value) -> Vec<ResourceId> {
     list(balancer, "/properties/frontendIPConfigurations").iter().filter_map(network_of).collect()
 }
 
-/// The network of what has a subnet.
+/// Returns the virtual network of an object with a subnet.
 pub(crate) fn network_of(value: &Value) -> Option<ResourceId> {
     id(value, "/properties/subnet/id")?.parent()
 }
 
-/// Its frontends' own addresses, from which packets come to members.
+/// Returns the private addresses of a load balancer's frontends, from which it sends to members.
 pub fn frontends(balancer: &Value) -> Vec<IpAddr> {
     let frontends = list(balancer, "/properties/frontendIPConfigurations").iter();
     frontends.filter_map(|f| text(f, "/properties/privateIPAddress").parse().ok()).collect()
 }
 
-/// All that are in a pool. A pool is by address as soon as an entry of it has one: Azure lists the
-/// interfaces behind those addresses as well.
+/// Returns all entries of a pool. A pool is by address as soon as one entry has an address: Azure
+/// then lists the interfaces behind those addresses as well.
 pub fn entries(pool: &Value) -> Vec<Entry> {
     let listed = list(pool, "/properties/loadBalancerBackendAddresses").iter().map(entry);
     let mut entries: Vec<Entry> = listed.collect();
@@ -158,8 +158,8 @@ fn admin(text: &str) -> Admin {
     }
 }
 
-/// A pool's tunnels, or why they are none that we could use: exactly one external and one internal,
-/// both VXLAN. Microsoft's own example has two internal ones.
+/// Returns a pool's tunnels, or why they cannot be used. Exactly one external and one internal
+/// VXLAN tunnel are required; Microsoft's own example has two internal ones.
 pub fn tunnels(pool: &Value) -> Result<Tunnels, String> {
     let told = list(pool, "/properties/tunnelInterfaces");
     let name = text(pool, "/name");
@@ -192,7 +192,7 @@ fn end(tunnel: &Value) -> Option<End> {
     text(tunnel, "/protocol").eq_ignore_ascii_case("VXLAN").then_some(End { port, vni })
 }
 
-/// The rules that send to a pool.
+/// Returns the rules that send to a pool.
 pub fn rules(balancer: &Value, pool: &ResourceId) -> Vec<Rule> {
     let all = list(balancer, "/properties/loadBalancingRules").iter();
     let sends = |rule: &&Value| {
@@ -219,7 +219,8 @@ fn read_rule(balancer: &Value, rule: &Value) -> Rule {
     }
 }
 
-/// Which of the two numbers counts is not the same in all of Azure's texts: the larger one is told.
+/// Parses a probe. Azure's documentation is inconsistent about which of the two thresholds applies,
+/// so the larger one is used.
 fn read_probe(probe: &Value) -> Probe {
     let interval = number(probe, "/properties/intervalInSeconds").unwrap_or(15);
     let numbers = ["/properties/numberOfProbes", "/properties/probeThreshold"];

@@ -1,4 +1,4 @@
-//! Resource Manager as this machine reaches it: as whom, over which connections, how patiently.
+//! Resource Manager client: credentials, connections and retries.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,19 +20,19 @@ use crate::long::{self, POLL};
 use crate::sovereign::Sovereign;
 use crate::wire::{Wire, send};
 
-/// No list that we read has more pages.
+/// Maximum number of pages of a list.
 const MOST_PAGES: usize = 200;
 
-/// How Resource Manager is reached.
+/// Settings of the Resource Manager client.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// More roots for its certificate, in PEM, beside the system's (`SSL_CERT_FILE` counts).
+    /// Additional root certificates in PEM, besides the system's (`SSL_CERT_FILE` is honored).
     pub roots: Option<String>,
-    /// Longest wait for the answer to one request.
+    /// Time limit of one attempt.
     pub bound: Duration,
-    /// How to ask again.
+    /// Retry policy.
     pub policy: Policy,
-    /// Of the jitter between attempts.
+    /// Seed of the retry jitter.
     pub seed: u64,
 }
 
@@ -42,7 +42,7 @@ impl Default for Settings {
     }
 }
 
-/// Azure Resource Manager. Clones share their connections, tokens and counts.
+/// Client for Azure Resource Manager. Clones share connections, tokens and counters.
 #[derive(Clone)]
 pub struct Client {
     pipeline: Pipeline,
@@ -53,11 +53,11 @@ pub struct Client {
 }
 
 impl Client {
-    /// Of one of Azure's clouds, as somebody. Nothing is asked yet. `cancel` ends all that is being
-    /// asked when it says true.
+    /// Returns a client for an Azure cloud with these credentials. No request is sent yet. When
+    /// `cancel` becomes true, all requests end.
     ///
     /// # Errors
-    /// No TLS.
+    /// Fails if TLS cannot be set up.
     pub fn new(
         settings: Settings,
         cloud: &Sovereign,
@@ -76,22 +76,22 @@ impl Client {
         })
     }
 
-    /// The same, asked with another patience.
+    /// Returns a clone with another retry policy.
     pub fn with_policy(&self, policy: Policy) -> Client {
         Client { requests: self.requests.with_policy(policy), ..self.clone() }
     }
 
-    /// The same, with time that passes otherwise between attempts.
+    /// Returns a clone with another clock for the time between attempts.
     pub fn with_pause(&self, pause: Arc<dyn Pause>) -> Client {
         Client { requests: self.requests.with_pause(pause), ..self.clone() }
     }
 
-    /// What was asked so far.
+    /// Returns the number of calls since start.
     pub fn counts(&self) -> Counts {
         self.requests.counts()
     }
 
-    /// Where a question goes.
+    /// Returns the URL of a request.
     fn url(&self, ask: &Ask) -> Result<Url, Setback> {
         let (path, query) = ask.path.split_once('?').unwrap_or((&ask.path, ""));
         let mut parts = path.split('/').skip(1);
@@ -108,7 +108,8 @@ impl Client {
         Ok(url)
     }
 
-    /// Asks once, within the bound, and counts it. What `read` makes of the answer counts too.
+    /// Makes one attempt with the time limit, and counts it. An error of `read` counts as a failed
+    /// attempt.
     async fn once<T>(
         &self,
         operation: Operation,
@@ -128,8 +129,8 @@ impl Client {
         if u16::from(answer.status()) != 401 {
             return Ok(answer);
         }
-        // The token was refused before its time: a clock was set, or a key withdrawn. The bearer
-        // policy has forgotten it; another one is tried once.
+        // The token was rejected before it expired, after a clock change or a revoked key. The
+        // bearer policy has dropped it; one more attempt is made with a new token.
         self.credentials.forget().await;
         send(&self.pipeline, operation, &mut request).await
     }
@@ -189,12 +190,12 @@ impl Client {
     }
 }
 
-/// An answer that is one, and not a refusal.
+/// Returns an error unless the status is a success.
 fn good(operation: Operation, answer: &RawResponse) -> Result<(), Setback> {
     if answer.status().is_success() { Ok(()) } else { Err(operation.refused(answer)) }
 }
 
-/// A page of a list, and where the next is.
+/// Parses a page of a list; returns its items and the URL of the next page.
 fn page(
     base: &Url,
     operation: Operation,

@@ -1,4 +1,4 @@
-//! Who we say we are: a token from whichever credential there is, by `azure.credential`.
+//! Credentials: tokens from the source selected by `azure.credential`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,10 +22,10 @@ use crate::imds::Metadata;
 use crate::sovereign::Sovereign;
 use crate::wire::Wire;
 
-/// What a credential that is not the machine's is exchanged for.
+/// Operation name for exchanging a credential other than the managed identity for a token.
 const LOGIN: Operation = Operation::new("login", "Token");
 
-/// What Azure's programs look for in the environment.
+/// The environment variables that Azure's tools use.
 #[derive(Clone, Default)]
 pub struct Variables {
     /// `AZURE_TENANT_ID`.
@@ -41,7 +41,7 @@ pub struct Variables {
 }
 
 impl Variables {
-    /// Those of this process. A variable that is empty is none.
+    /// Reads the variables of this process. An empty variable counts as unset.
     pub fn of_process() -> Variables {
         let read = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         Variables {
@@ -54,10 +54,10 @@ impl Variables {
     }
 }
 
-/// The credential of this machine. Nothing is asked before the first token is wanted.
+/// The credential of this machine. No request is made before the first token is needed.
 ///
-/// Tokens are kept by the SDK's bearer policy, until five minutes before they expire or until they
-/// are refused; one is asked for however many wait for it.
+/// Tokens are cached by the SDK's bearer policy until five minutes before they expire, or until
+/// they are rejected. Concurrent callers share one request.
 pub struct Credentials {
     kind: AzureCredential,
     client_id: Option<String>,
@@ -65,7 +65,7 @@ pub struct Credentials {
     metadata: Metadata,
     wire: Wire,
     login: Option<String>,
-    /// The SDK's, which keeps tokens of its own; made when it is first used.
+    /// The SDK's credential, which has its own token cache; created on first use.
     made: Mutex<Option<Arc<dyn TokenCredential>>>,
 }
 
@@ -76,11 +76,11 @@ impl std::fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// By what the operator wants: `kind` and `client_id` are `azure.credential` and
-    /// `azure.client_id`. `roots` are more roots for the login's certificate, in PEM.
+    /// Returns the configured credential: `kind` and `client_id` are `azure.credential` and
+    /// `azure.client_id`. `roots` are additional root certificates for the login service, in PEM.
     ///
     /// # Errors
-    /// No TLS.
+    /// Fails if TLS cannot be set up.
     pub fn new(
         (kind, client_id): (AzureCredential, Option<&str>),
         variables: Variables,
@@ -99,7 +99,7 @@ impl Credentials {
         })
     }
 
-    /// Which credential is used.
+    /// Returns the kind of credential that is used, with `auto` resolved.
     pub fn kind(&self) -> AzureCredential {
         let Variables { tenant, client, secret, token_file, .. } = &self.variables;
         match self.kind {
@@ -114,19 +114,19 @@ impl Credentials {
         }
     }
 
-    /// Forgets the tokens that the SDK's credentials keep: Azure has refused one.
+    /// Drops the SDK's credential with its cached tokens, after Azure rejected one.
     pub async fn forget(&self) {
         *self.made.lock().await = None;
     }
 
-    /// A token of the machine's own identity. The SDK's credential for it asks an address that is
-    /// written in it, waits by a clock of its own for a minute and longer, hides from metrics how
-    /// often it asked, and gives one and the same reason for every 400: so it is not used.
+    /// Returns a token of the managed identity. The SDK's own credential is not used: its address
+    /// is fixed, it retries for a minute or longer by its own clock, its attempts cannot be
+    /// counted, and it gives the same reason for every status 400.
     async fn managed(&self, scopes: &[&str]) -> Result<AccessToken, Setback> {
         let scope = scopes.first().copied().unwrap_or_default();
         let audience = scope.strip_suffix(".default").unwrap_or(scope);
         let token = self.metadata.token(audience, self.client_id.as_deref()).await?;
-        // By our clock, for the bearer policy goes by it too.
+        // Counted from the local clock, which the bearer policy uses too.
         let expires = OffsetDateTime::now_utc() + token.lifetime.min(LONGEST_LIFE);
         Ok(AccessToken::new(token.secret, expires))
     }
@@ -186,7 +186,7 @@ impl Credentials {
     }
 }
 
-/// Tokens live for a day at most.
+/// Upper limit of a token's lifetime; Azure issues tokens for at most a day.
 const LONGEST_LIFE: Duration = Duration::from_secs(48 * 3600);
 
 #[async_trait]
@@ -204,7 +204,7 @@ impl TokenCredential for Credentials {
     }
 }
 
-/// Why the login gave no token: the SDK's error has its answer somewhere within.
+/// Returns the error of a failed login; the SDK's error contains the response in its chain.
 fn login_failed(error: &azure_core::Error) -> Setback {
     let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = next {
@@ -224,6 +224,6 @@ fn login_failed(error: &azure_core::Error) -> Setback {
         }
         next = error.source();
     }
-    // Not a word of the login's in it: a proxy's page, or the file of the federated token.
+    // No response of the login service: a proxy's page, or an unreadable federated token file.
     LOGIN.failed(Failure::Transient, "NoToken", crate::failure::chain(error))
 }

@@ -1,7 +1,7 @@
-//! What is wrong with this machine's place at Azure, and what to do about it: one line a check.
+//! Checks of `weir cloud doctor` for this machine's setup at Azure, each with a remedy.
 //!
-//! [`ask`] finds out, [`judge`] decides. Nothing is changed: whether we may write is read, or not
-//! tested.
+//! [`ask`] collects observations, [`judge`] evaluates them. Nothing is changed: write permissions
+//! are read from the role assignments, or not tested.
 
 use clouds::check::reported;
 use clouds::report::{Ends, Finding};
@@ -27,7 +27,7 @@ pub use grant::Grant;
 pub use security::admits;
 pub use wants::{Fed, Wants};
 
-/// All checks, in the order in which trouble is looked for.
+/// Returns all checks, in the order in which to troubleshoot.
 pub fn judge(wants: &Wants, seen: &Seen) -> Vec<Check> {
     let mut checks = vec![machine::metadata(seen), machine::token(seen)];
     checks.extend(permissions::judge(wants, seen));
@@ -41,7 +41,7 @@ pub fn judge(wants: &Wants, seen: &Seen) -> Vec<Check> {
     checks
 }
 
-/// The pools, our entries, their tunnels and rules.
+/// Checks pools, this machine's entries, tunnels and rules.
 fn place(wants: &Wants, seen: &Seen) -> Vec<Check> {
     let (place, told) = match (&seen.place, &seen.balancer) {
         (Ok(place), Some(told)) => (place, told),
@@ -68,7 +68,7 @@ fn advised(finding: Finding) -> Check {
     Check::new(&format!("advice {name}"), Verdict::Warn, text, &remedy)
 }
 
-/// By which way who is in it.
+/// Checks this machine's entry in a pool, and lists the other members with their kind.
 fn membership(wants: &Wants, place: &Place, pool: &Pool, entries: &[balancer::Entry]) -> Check {
     let name = format!("member of {}", pool.id.name());
     let way = |by: MadeBy| if by == MadeBy::Nic { "nic" } else { "ip" };
@@ -104,7 +104,8 @@ fn membership(wants: &Wants, place: &Place, pool: &Pool, entries: &[balancer::En
     }
 }
 
-/// As the pool has them against those in force, or written where slowpath doesn't say.
+/// Compares the pool's tunnels with those in force, or if slowpath does not answer, with those
+/// configured.
 fn tunnels(
     (wants, fed): (&Wants, &Fed),
     pool: &Pool,
@@ -161,7 +162,7 @@ fn words(Tunnels { external, internal }: &Tunnels) -> String {
     format!("external {}, internal {}", one(external), one(internal))
 }
 
-/// What a rule does; what of it hurts is advice.
+/// Describes a rule; its problems are reported as advice.
 fn rule(rule: &Rule) -> Check {
     let ports = if rule.whole { "all ports" } else { "some ports" };
     let probed = rule.probe.as_ref().map_or("no probe".to_owned(), |probe| {

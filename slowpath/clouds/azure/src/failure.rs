@@ -1,5 +1,5 @@
-//! What becomes of an answer that is none: what Resource Manager, the metadata service and the
-//! login say, sorted by what can be done about it.
+//! Classification of the errors of Resource Manager, the metadata service and the login service, by
+//! what can be done about them.
 
 use std::error::Error;
 use std::time::{Duration, SystemTime};
@@ -10,14 +10,14 @@ use azure_core::http::headers::{HeaderName, Headers, RETRY_AFTER};
 use clouds::failure::{Failure, Operation, Setback};
 use serde_json::Value;
 
-/// Ask more slowly.
+/// Error codes for throttling.
 const THROTTLING: [&str; 4] = [
     "TooManyRequests",
     "SubscriptionRequestsThrottled",
     "ResourceCollectionRequestsThrottled",
     "too_many_requests",
 ];
-/// Ask again.
+/// Error codes for temporary errors.
 const TRANSIENT: [&str; 6] = [
     "GatewayTimeout",
     "InternalServerError",
@@ -26,7 +26,7 @@ const TRANSIENT: [&str; 6] = [
     "ServiceUnavailable",
     "temporarily_unavailable",
 ];
-/// Somebody else is at it, or was.
+/// Error codes for a concurrent or a recent other operation.
 const CONFLICT: [&str; 6] = [
     "AnotherOperationInProgress",
     "CanceledAndSupersededDueToAnotherOperation",
@@ -35,8 +35,8 @@ const CONFLICT: [&str; 6] = [
     "PreconditionFailed",
     "ReferencedResourceNotProvisioned",
 ];
-/// Azure knows us, and the role doesn't let us; or a lock or a policy of the owner's, which is the
-/// same to us.
+/// Error codes for a missing permission: Azure accepts the credentials, but a role, a lock or a
+/// policy does not permit the operation.
 const FORBIDDEN: [&str; 5] = [
     "AuthorizationFailed",
     "LinkedAccessCheckFailed",
@@ -44,7 +44,7 @@ const FORBIDDEN: [&str; 5] = [
     "RequestDisallowedByPolicy",
     "ScopeLocked",
 ];
-/// Azure does not know us.
+/// Error codes for credentials that Azure does not accept.
 const STRANGERS: [&str; 10] = [
     "AuthenticationFailed",
     "ExpiredAuthenticationToken",
@@ -52,26 +52,26 @@ const STRANGERS: [&str; 10] = [
     "InvalidAuthenticationTokenAudience",
     "InvalidAuthenticationTokenTenant",
     "MissingAuthenticationToken",
-    // A subscription of another tenant, or one that was taken from us: that it is not shown says
-    // nothing about what lies in it, so that none of it counts as gone.
+    // A subscription of another tenant, or one to which access was revoked. Since its content is
+    // not visible, none of it counts as absent.
     "SubscriptionNotFound",
     "invalid_client",
     "invalid_grant",
     "unauthorized_client",
 ];
-/// What was asked about is not there.
+/// Error codes for an absent resource.
 const ABSENT: [&str; 4] =
     ["NotFound", "ParentResourceNotFound", "ResourceGroupNotFound", "ResourceNotFound"];
-/// By their status somebody else's doing, but nobody else will end it.
+/// Error codes with the status of a conflict that does not go away by itself.
 const FOR_GOOD: [&str; 2] = ["MissingSubscriptionRegistration", "ReadOnlyDisabledSubscription"];
 
-/// No pause that Azure asks for is longer; what is longer is no pause, but a mistake.
+/// Maximum of a requested delay; a longer one is taken for a mistake and capped.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
-/// So much of what Azure says is passed on.
+/// Maximum length, in characters, of a message passed on from Azure.
 const LONGEST_SAYING: usize = 1000;
 
-/// What can be done about a code that came with a status; 0 where it came without one, as the
-/// reason why a long operation failed.
+/// Classifies an error by HTTP status and code. The status is 0 for the error of a long operation,
+/// which has none.
 pub fn sort(status: u16, code: &str) -> Failure {
     let is = |codes: &[&str]| codes.contains(&code);
     if status == 429 || is(&THROTTLING) {
@@ -91,19 +91,23 @@ pub fn sort(status: u16, code: &str) -> Failure {
     }
 }
 
-/// What a body says went wrong.
+/// Error information in a response body.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Said {
-    /// In one word; empty where there is none.
+    /// Error code; empty if there is none.
     pub code: String,
-    /// In sentences.
+    /// Error message.
     pub message: String,
 }
 
 impl Said {
-    /// Reads any of the forms: Resource Manager's `{"error": {"code", "message", "details"}}`, the
-    /// same without the outer key, the metadata service's `{"error": "..."}`, the login's
-    /// `{"error", "error_description"}`; the beginning of what is none of them, a proxy's page say.
+    /// Parses any of these formats, and else returns the beginning of the body, a proxy's page for
+    /// instance:
+    ///
+    /// - Resource Manager: `{"error": {"code", "message", "details"}}`, or the same without the
+    ///   outer key.
+    /// - Metadata service: `{"error": "..."}`.
+    /// - Login service: `{"error", "error_description"}`.
     pub fn read(body: &[u8]) -> Said {
         let Ok(Value::Object(whole)) = serde_json::from_slice::<Value>(body) else {
             let text = String::from_utf8_lossy(&body[..body.len().min(400)]);
@@ -120,7 +124,7 @@ impl Said {
         }
     }
 
-    /// `{"code", "message", "details"}`.
+    /// Parses `{"code", "message", "details"}`.
     pub fn of(error: &Value) -> Said {
         let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
         let mut message = text(error, "message");
@@ -137,16 +141,16 @@ impl Said {
     }
 }
 
-/// The first so many characters, in one line.
+/// Returns at most `longest` characters of a text, in one line.
 fn excerpt(text: &str, longest: usize) -> String {
     let words: Vec<&str> = text.split(|c: char| c.is_whitespace() || c.is_control()).collect();
     let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
     words.join(" ").chars().take(longest).collect()
 }
 
-/// The action that is missing and where, as the message of a refusal tells them: `... does not have
-/// authorization to perform action 'A' over scope 'S' ...`; of a linked refusal the second pair,
-/// for the first is what we may do. Newer ones say `action(s)`.
+/// Returns the missing action and its scope from an authorization error: `... does not have
+/// authorization to perform action 'A' over scope 'S' ...`, in newer versions `action(s)`. Of a
+/// linked access error it returns the second pair, because the first one is permitted.
 fn missing(message: &str) -> Option<(&str, &str)> {
     let quoted = |text: &'_ str, from: usize| {
         let begin = from + text[from..].find('\'')? + 1;
@@ -160,8 +164,9 @@ fn missing(message: &str) -> Option<(&str, &str)> {
     Some((&message[begin..end], &message[from..to]))
 }
 
-/// The pause that the headers ask for, in seconds or as a time. A time is Azure's, so it counts
-/// from Azure's own clock in the same answer; `now` is ours, for an answer without one.
+/// Returns the delay requested by the `Retry-After` header, in seconds or as a time. A time is
+/// compared with the `Date` of the same response, since both are by Azure's clock; without `Date`
+/// it is compared with `now`.
 pub fn retry_after(headers: &Headers, now: SystemTime) -> Option<Duration> {
     let text = |name: &HeaderName| headers.get_optional_str(name).map(str::trim);
     let asked = text(&RETRY_AFTER)?;
@@ -177,13 +182,13 @@ pub fn retry_after(headers: &Headers, now: SystemTime) -> Option<Duration> {
     Some(pause.min(LONGEST_PAUSE))
 }
 
-/// An operation whose answer is a refusal, or none.
+/// Conversion of failed operations into [`Setback`]s.
 pub trait Refused {
-    /// The service says no.
+    /// Returns the error for an error response.
     fn refused(self, answer: &RawResponse) -> Setback;
-    /// The same by its status and its words.
+    /// Returns the error for a status with error information.
     fn sorted(self, status: u16, said: &Said) -> Setback;
-    /// Nothing came, or nothing was sent.
+    /// Returns the error for a request that was not sent or got no response.
     fn unanswered(self, error: &azure_core::Error) -> Setback;
 }
 
@@ -233,7 +238,7 @@ impl Refused for Operation {
     }
 }
 
-/// The words of a refusal: who has to allow what.
+/// Error message for a missing permission.
 trait Denied {
     fn denied(self, status: u16, code: &str, said: &str) -> String;
 }
@@ -266,17 +271,17 @@ impl Denied for Operation {
     }
 }
 
-/// A setback on its way through the SDK, which knows only errors of its own.
+/// A [`Setback`] wrapped for its way through the SDK, which has its own error type.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.error)]
 struct Untold(Setback);
 
-/// Wraps a setback for the SDK; [`Refused::unanswered`] finds it again.
+/// Wraps a setback for the SDK; [`Refused::unanswered`] unwraps it.
 pub(crate) fn wrapped(setback: Setback) -> azure_core::Error {
     azure_core::Error::new(ErrorKind::Credential, Untold(setback))
 }
 
-/// An error with all that is behind it.
+/// Returns the message of an error together with those of its sources.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

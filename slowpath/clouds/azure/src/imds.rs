@@ -1,5 +1,5 @@
-//! The machine's own metadata (IMDS): who it is, its pools' tunnels, what is about to become of it,
-//! and tokens of its identity.
+//! Client for the instance metadata service (IMDS): identity, tunnels of the pools, scheduled
+//! events, and tokens of the managed identity.
 
 mod read;
 
@@ -20,29 +20,31 @@ use crate::wire::{SETTINGS, Wire, send};
 
 pub use read::{events, identity, mac, tunnels};
 
-/// It is on this machine's own host: what it doesn't say soon, it will not say.
+/// Time limit of one attempt; IMDS runs on the machine's host and answers quickly or not at all.
 const BOUND: Duration = Duration::from_secs(5);
-/// The first question for scheduled events turns the service on, which takes up to two minutes.
+/// Time limit for scheduled events; the first request enables the service, which takes up to two
+/// minutes.
 const EVENTS_BOUND: Duration = Duration::from_secs(150);
-/// Nothing is asked again sooner than so, as Azure wants it after a 5xx.
+/// Minimum delay before a retry, as Azure requires after a 5xx.
 const LEAST_PAUSE: Duration = Duration::from_secs(1);
-/// With 410 the service says that it is back within 70 s: the last attempt lies behind them.
+/// Retry policy. With 410 the service announces that it is back within 70 s, so the last attempt is
+/// made after that.
 const PATIENCE: Policy = Policy {
     first: Duration::from_secs(1),
     longest: Duration::from_secs(10),
     whole: Duration::from_secs(80),
 };
-/// `api-version` of scheduled events, and of tokens.
+/// Values of `api-version` for scheduled events and for tokens.
 const EVENTS_VERSION: &str = "2020-07-01";
 const TOKEN_VERSION: &str = "2018-02-01";
 
-/// IMDS has paths for operations, and no permissions.
+/// Operation names for errors; IMDS has paths instead of operations, and no permissions.
 const INSTANCE: Operation = Operation::new("imds", "Instance");
 const BALANCER: Operation = Operation::new("imds", "LoadBalancer");
 const EVENTS: Operation = Operation::new("imds", "ScheduledEvents");
 const TOKEN: Operation = Operation::new("imds", "Token");
 
-/// The metadata service. Clones share their connections.
+/// Client for the instance metadata service. Clones share their connections.
 #[derive(Clone)]
 pub struct Metadata {
     pipeline: Pipeline,
@@ -51,20 +53,20 @@ pub struct Metadata {
     requests: Requests,
 }
 
-/// A token of the machine's identity.
+/// A token of the managed identity.
 pub struct Token {
     /// The token itself.
     pub secret: Secret,
-    /// So long it is good from now on, by Azure's own clock.
+    /// Remaining lifetime, by Azure's clock.
     pub lifetime: Duration,
 }
 
 impl Metadata {
-    /// At an address (`azure.metadata`), asked with an `api-version` (`azure.imds_version`).
-    /// `cancel` ends all that is being asked when it says true.
+    /// Returns a client for an address (`azure.metadata`) and an `api-version`
+    /// (`azure.imds_version`). When `cancel` becomes true, all requests end.
     ///
     /// # Errors
-    /// The address is none.
+    /// Fails if the address is not an `http://` URL.
     pub fn new(
         address: &str,
         version: &str,
@@ -84,25 +86,25 @@ impl Metadata {
         })
     }
 
-    /// The same, asked with another patience.
+    /// Returns a clone with another retry policy.
     pub fn with_policy(&self, policy: Policy) -> Metadata {
         Metadata { requests: self.requests.with_policy(policy), ..self.clone() }
     }
 
-    /// The same, with time that passes otherwise between attempts.
+    /// Returns a clone with another clock for the time between attempts.
     pub fn with_pause(&self, pause: Arc<dyn Pause>) -> Metadata {
         Metadata { requests: self.requests.with_pause(pause), ..self.clone() }
     }
 
-    /// Who this machine is.
+    /// Reads the identity of this machine.
     pub async fn instance(&self) -> Result<Identity, CallError> {
         let url = self.url("/metadata/instance", &self.version, &[]);
         let answer = self.patiently(INSTANCE, BOUND, &url, None).await?;
         identity(answer.body()).map_err(|why| INSTANCE.garbled(why).error)
     }
 
-    /// The tunnels of the pools that this machine is in; none where it is in none of a gateway
-    /// load balancer.
+    /// Reads the tunnels of the machine's pools; empty if it is in no pool of a gateway load
+    /// balancer.
     pub async fn tunnels(&self) -> Result<Vec<(Family, Tunnels)>, CallError> {
         let url = self.url("/metadata/loadbalancer", &self.version, &[]);
         match self.patiently(BALANCER, BOUND, &url, None).await {
@@ -112,25 +114,25 @@ impl Metadata {
         }
     }
 
-    /// The scheduled events that concern a machine, by its name.
+    /// Reads the scheduled events that affect the machine of that name.
     pub async fn events(&self, machine: &str) -> Result<Vec<ScheduledEvent>, CallError> {
         let url = self.url("/metadata/scheduledevents", EVENTS_VERSION, &[]);
         let answer = self.patiently(EVENTS, EVENTS_BOUND, &url, None).await?;
         events(answer.body(), machine).map_err(|why| EVENTS.garbled(why).error)
     }
 
-    /// Tells Azure that an event may begin.
+    /// Acknowledges an event, so that it may start.
     pub async fn acknowledge(&self, id: &str) -> Result<(), CallError> {
         let url = self.url("/metadata/scheduledevents", EVENTS_VERSION, &[]);
         let body = json!({ "StartRequests": [{ "EventId": id }] }).to_string();
         self.patiently(EVENTS, EVENTS_BOUND, &url, Some(&body)).await.map(drop)
     }
 
-    /// A token for an audience, of the machine's own identity or a user-assigned one. It is asked
-    /// for once: whoever needs it asks again with it.
+    /// Requests a token for an audience, of the system-assigned or a user-assigned identity. Only
+    /// one attempt is made, because the request that needs the token is retried itself.
     ///
     /// # Errors
-    /// There is none, with the pause that the metadata service wants.
+    /// The error contains the delay that the metadata service requests.
     pub async fn token(&self, audience: &str, client_id: Option<&str>) -> Result<Token, Setback> {
         let mut members = vec![("resource", audience)];
         members.extend(client_id.map(|id| ("client_id", id)));
@@ -180,7 +182,7 @@ impl Metadata {
     }
 }
 
-/// No connection has one reason above all.
+/// Adds the most likely reason to a connection error.
 fn unreached(operation: Operation, setback: Setback) -> Setback {
     if setback.error.code != "NoAnswer" {
         return setback;
@@ -196,8 +198,8 @@ fn unreached(operation: Operation, setback: Setback) -> Setback {
     }
 }
 
-/// Why IMDS told nothing, by its own rules of asking again: 404, 410, 429 and 5xx pass, any other
-/// status is for good.
+/// Returns the error for a metadata response, by IMDS's own retry rules: 404, 410, 429 and 5xx are
+/// temporary, all others permanent.
 fn failed(operation: Operation, answer: &RawResponse) -> Setback {
     let (status, said) = (u16::from(answer.status()), Said::read(answer.body()));
     if operation == BALANCER && status == 404 && said.message.contains("No load balancer metadata")

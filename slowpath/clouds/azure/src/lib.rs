@@ -1,4 +1,5 @@
-//! Azure: the machine, its pool at a gateway load balancer, and the way in and out of it.
+//! Azure integration: machine identity, gateway load balancer pools, and the lifecycle of the
+//! membership.
 #![forbid(unsafe_code)]
 
 pub mod advice;

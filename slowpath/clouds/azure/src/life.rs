@@ -1,17 +1,23 @@
-//! The way into the pools, the stay there, and the way out. No clock and no socket: times, answers
-//! and signals are arguments, calls and what probes are told are returned.
+//! State machine of the membership in Azure backend pools: join, stay, leave. It has no clock and
+//! no sockets: times, answers and signals are arguments; calls and probe answers are returned as
+//! effects.
 //!
-//! In: look whether we are in the pools already (then nothing is touched), join if not, and let the
-//! probe pass. While it is not known whether we are, because Azure is out, the probe tells our own
-//! ability alone: it comes from the gateway, so we are a member, and an outage of Azure's API
-//! together with a restart of ours must not take a machine out that works. Known to be in no pool,
-//! the probe says 503 with the reason; in one of two it passes, because the one gets traffic. A
-//! permission that is missing is asked again every 5 minutes and never an exit, because whoever
-//! mends it at night mends it in Azure, and `weir cloud status` says what to mend.
+//! Joining: check whether the machine is already in the pools (then nothing is written), join if
+//! not, and let the health probe pass.
 //!
-//! Where a scale set's model owns the membership it is looked at and never written.
+//! - While the membership is unknown because Azure does not answer, the probe reflects the
+//!   appliance's own ability alone. A probe comes from the gateway, so the machine is a member, and
+//!   an outage of the API during a restart must not take a working machine out of service.
+//! - If the machine is known to be in no pool, the probe gets 503 with the reason. If it is in one
+//!   of two, the probe passes, because that pool sends traffic.
+//! - After a permission error the call is retried every 5 minutes and the process keeps running:
+//!   once the role assignment is fixed, joining succeeds without a restart. `weir cloud status`
+//!   shows which permission is missing.
 //!
-//! Tunnels, see `tunnels.rs`; out, see `leaving.rs`. [`Life`] is stepped at least once a second.
+//! If a scale set's model owns the membership, it is observed and never written.
+//!
+//! For tunnels see `tunnels.rs`, for leaving `leaving.rs`. [`Life`] must be stepped at least once a
+//! second.
 
 mod asking;
 mod calls;
@@ -41,24 +47,25 @@ use departure::{Events, Leaving};
 use following::Following;
 use membership::Membership;
 
-/// From look to look while all is in order, and while something is not. A look is up to 4 reads.
-/// `Microsoft.Network` admits 10,000 reads in 5 minutes per subscription and region, Resource
-/// Manager 25 a second per subscription and identity: a minute lets 500 machines share one.
+/// Interval of membership queries while everything is in order, and otherwise. A query makes up to
+/// 4 reads. `Microsoft.Network` allows 10,000 reads in 5 minutes per subscription and region,
+/// Resource Manager 25 a second per subscription and identity: with an interval of a minute, 500
+/// machines can share a subscription.
 const LOOK: Duration = Duration::from_secs(60);
 const LOOK_OPEN: Duration = Duration::from_secs(15);
-/// From one question to IMDS to the next; a preemption is announced 30 s before.
+/// Intervals of IMDS queries; a preemption is announced 30 s in advance.
 const TUNNELS: Duration = Duration::from_secs(30);
 const EVENTS: Duration = Duration::from_secs(2);
-/// From one question for tunnels to the next while packets come in tunnels that we don't know.
+/// Interval of tunnel queries while packets of unknown tunnels arrive.
 const TUNNELS_STRANGE: Duration = Duration::from_secs(2);
-/// So long a write may go on at Azure after whoever asked for it was killed or gave it up.
+/// How long a write may continue within Azure after its caller was killed or gave up.
 const SETTLES: Duration = Duration::from_secs(180);
-/// From ready to the first packet.
+/// Time after the appliance became ready within which a packet is expected.
 const FIRST_PACKET: Duration = Duration::from_secs(60);
-/// How long Azure may think otherwise than we before it counts.
+/// How long Azure may treat an able appliance as not ready before that is reported.
 const DIFFERS: Duration = Duration::from_secs(60);
 
-/// The machine.
+/// State machine of the membership in Azure backend pools.
 #[derive(Debug)]
 pub struct Life {
     settings: AzureLife,
@@ -66,14 +73,14 @@ pub struct Life {
     managed: bool,
     kept: Kept,
     able: Result<Instant, Vec<String>>,
-    /// It was able once: what probes are told before is over.
+    /// The appliance has been able once, which ends the preboot phase of the probe.
     was_able: bool,
     calls: [Asking; Call::COUNT],
-    /// The first questions were answered, or waited for long enough.
+    /// The first queries of IMDS were answered or have timed out.
     informed: bool,
     member: Membership,
     following: Following,
-    /// An instant, and its seconds since 1970.
+    /// A reference instant with its time in seconds since 1970.
     clock: Option<(Instant, u64)>,
     events: Events,
     flows: u64,
@@ -86,7 +93,7 @@ pub struct Life {
     leaving: Option<Leaving>,
     over: bool,
     probe: Option<(bool, Vec<String>)>,
-    /// Findings that hold, and what was told of them when that began.
+    /// Active findings, with the text they were last reported with.
     standing: BTreeMap<&'static str, String>,
     effects: Vec<Effect>,
 }
@@ -118,8 +125,8 @@ impl Machine for Life {
         std::mem::take(&mut self.effects)
     }
 
-    /// Able, a member of all pools, kept out by nobody, and with tunnels in force as they are told
-    /// (or told to be others, where that is all that is wanted).
+    /// Returns true if the appliance is able, is a member of all pools, is not set `Down`, and has
+    /// the reported tunnels in force (with `tunnels = "alarm"`, any tunnels).
     fn ready(&self) -> bool {
         let member = self.member.fresh && self.member.in_all();
         let welcome = member && !self.member.any(Admin::Down);
@@ -141,9 +148,10 @@ impl Machine for Life {
 }
 
 impl Life {
-    /// Not able, and nothing known but what an earlier process left.
+    /// Returns the initial state: not able, and only `kept` is known, the state of the previous
+    /// process.
     pub fn new(settings: AzureLife, managed: bool, kept: Kept, now: Instant) -> Life {
-        // Writes of the earlier process may still be on their way.
+        // Writes of the previous process may still be in progress.
         let settled = if kept.down || kept.joined { now + SETTLES } else { now };
         Life {
             settings,
@@ -172,17 +180,18 @@ impl Life {
         }
     }
 
-    /// Our pools as Azure told them last; none before the first look.
+    /// Returns the pools as last reported by Azure; `None` before the first query.
     pub fn pools(&self) -> Option<&[Seen]> {
         self.member.pools.as_deref()
     }
 
-    /// Each pool's tunnels: in force, as told, by whom.
+    /// Returns each pool's tunnels: those in force, those reported, and the source of the report.
     pub fn tunnels(&self) -> Vec<Followed> {
         self.following.followed(self.settings.tunnels, &self.kept)
     }
 
-    /// Id of the scheduled event that is to be acknowledged, or for which we leave.
+    /// Returns the id of the scheduled event to acknowledge, or because of which the machine
+    /// leaves.
     pub fn event(&self) -> Option<&str> {
         self.events.current()
     }
@@ -222,7 +231,7 @@ impl Life {
         let epoch = asking.epoch;
         if let Some(error) = answer.error() {
             let leaving = self.leaving.is_some();
-            // No load balancer, no events or no IMDS at all is no fault.
+            // `Absent` is no error here: there may be no load balancer, no events or no IMDS.
             let none = matches!(call, Call::AskTunnels | Call::AskEvents);
             if none && error.kind == Failure::Absent {
                 asking.not_before = Some(now + TUNNELS);
@@ -256,7 +265,7 @@ impl Life {
         }
     }
 
-    /// Questions that aren't answered do not hold the probe back for long.
+    /// Stops failing the probe if queries stay unanswered for [`asking::PATIENCE`].
     fn admit(&mut self, now: Instant) {
         let able = self.able_since();
         let look = self.calls[Call::Look as usize];
@@ -275,7 +284,7 @@ impl Life {
         self.informed |= first.into_iter().all(heard);
     }
 
-    /// What Azure does with us against what we know.
+    /// Compares how Azure treats the machine with the appliance's own state.
     fn compare(&mut self, now: Instant) {
         let ready = self.ready();
         let since = *self.ready_since.get_or_insert(now);
@@ -309,7 +318,7 @@ impl Life {
                 reasons.push("the pool's tunnels are being asked for".to_owned());
             }
         }
-        // Not able, and nobody said why: still not able.
+        // Not able without any reason given is still not able.
         let able = self.able.is_ok() || preboot;
         let told = (reasons.is_empty() && able, reasons);
         if self.probe.as_ref() != Some(&told) {
@@ -318,7 +327,7 @@ impl Life {
         }
     }
 
-    /// What IMDS is asked, whether we stay or leave: traffic goes on, and an event may vanish.
+    /// Queries IMDS, also while leaving: traffic continues, and an event may be canceled.
     fn inform(&mut self, now: Instant) {
         self.ask(now, Call::AskTunnels);
         if self.settings.events {
@@ -326,7 +335,7 @@ impl Life {
         }
     }
 
-    /// Tells what the next process has to know, if it changed.
+    /// Changes the kept state, and writes it if the change makes a difference.
     fn keep(&mut self, change: impl FnOnce(&mut Kept)) {
         let before = self.kept.clone();
         change(&mut self.kept);
@@ -339,7 +348,7 @@ impl Life {
         self.effects.push(Effect::Finding(finding));
     }
 
-    /// A finding that holds or doesn't: it is told when it begins to, or becomes another.
+    /// Starts or ends an active finding. It is reported when it starts and when its text changes.
     fn stand(&mut self, name: &'static str, finding: impl FnOnce() -> Option<Finding>) {
         let Some(finding) = finding() else {
             self.standing.remove(name);

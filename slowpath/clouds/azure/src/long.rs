@@ -1,4 +1,4 @@
-//! Long operations: how their first answer and each poll are read, and waiting for their end.
+//! Long operations: parsing of the first response and of polls, and waiting for the end.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,13 +12,13 @@ use crate::arm::{Arm, Ask, Begun, Handle, Progress, Resource};
 use crate::failure::{Refused, Said, retry_after};
 use crate::names::POLLS;
 
-/// Between polls, where Azure says nothing.
+/// Pause between polls if Azure requests none.
 const POLL_PAUSE: Duration = Duration::from_secs(2);
 
-/// Asks for what a handle is about.
+/// Operation for polling a handle.
 pub(crate) const POLL: Operation = Operation::new(POLLS[0], "Poll");
 
-/// Reads a body that has to be JSON; an empty one is null.
+/// Parses a JSON body; an empty one is null.
 pub(crate) fn json(operation: Operation, answer: &RawResponse) -> Result<Value, Setback> {
     let body: &[u8] = answer.body();
     if body.iter().all(u8::is_ascii_whitespace) {
@@ -31,7 +31,7 @@ pub(crate) fn json(operation: Operation, answer: &RawResponse) -> Result<Value, 
     })
 }
 
-/// Reads a resource with its ETag.
+/// Parses a resource with its ETag.
 pub(crate) fn resource(operation: Operation, answer: &RawResponse) -> Result<Resource, Setback> {
     let body = json(operation, answer)?;
     if !body.is_object() {
@@ -42,7 +42,8 @@ pub(crate) fn resource(operation: Operation, answer: &RawResponse) -> Result<Res
     Ok(Resource { body, etag })
 }
 
-/// Whether a URL is one that our token may go to: the same service, by TLS.
+/// Parses a URL; returns `None` unless it is safe to send the token there: the same service, by
+/// TLS.
 pub(crate) fn ours(base: &Url, url: &str) -> Option<Url> {
     let url = Url::parse(url).ok()?;
     let same = url.scheme() == "https"
@@ -53,13 +54,13 @@ pub(crate) fn ours(base: &Url, url: &str) -> Option<Url> {
     same.then_some(url)
 }
 
-/// `properties.provisioningState`, where it says that the resource is not yet as it should be.
+/// Returns `properties.provisioningState` unless it is `Succeeded`.
 fn unfinished(body: &Value) -> Option<&str> {
     let state = body["properties"]["provisioningState"].as_str()?;
     (!state.eq_ignore_ascii_case("Succeeded")).then_some(state)
 }
 
-/// Reads the answer to a write, which came from `url`.
+/// Parses the response to a write of `url`.
 pub(crate) fn begun(
     (base, url): (&Url, &Url),
     ask: &Ask,
@@ -78,7 +79,7 @@ pub(crate) fn begun(
     let mut handle = Handle {
         operation: header("azure-asyncoperation")
             .filter(|_| method != Method::Delete || status == 202),
-        // With 201 it is where the new resource is.
+        // With 201, `Location` is the URL of the new resource instead.
         location: header("location").filter(|_| status == 202),
         resource: ask.path.clone(),
         name: operation.name.to_owned(),
@@ -94,17 +95,17 @@ pub(crate) fn begun(
         return Ok(Begun::Done(resource.filter(|_| method != Method::Delete)));
     }
     if handle.operation.is_none() && handle.location.is_none() {
-        // Nothing says where to look: the resource's own state tells.
+        // No URL was returned for polling, so the resource's own state is polled.
         handle.location = Some(url.to_string());
     }
     address(base, &handle).map_err(|why| operation.failed(Failure::Invalid, "ForeignPoll", why))?;
     Ok(Begun::UnderWay { handle, after: retry_after(answer.headers(), SystemTime::now()) })
 }
 
-/// Where a handle is polled.
+/// Returns the URL to poll for a handle.
 ///
 /// # Errors
-/// It is somewhere else than where our token may go.
+/// Fails if there is no URL, or if the token may not be sent there.
 pub(crate) fn address(base: &Url, handle: &Handle) -> Result<Url, String> {
     let told = handle.operation.as_ref().or(handle.location.as_ref());
     let told = told.ok_or_else(|| format!("nothing says how {} stands", handle.name))?;
@@ -118,7 +119,7 @@ pub(crate) fn address(base: &Url, handle: &Handle) -> Result<Url, String> {
     })
 }
 
-/// Reads the answer to a poll.
+/// Parses the response to a poll.
 pub(crate) fn progress(handle: &Handle, answer: &RawResponse) -> Result<Progress, Setback> {
     let status = u16::from(answer.status());
     if !answer.status().is_success() {
@@ -126,13 +127,14 @@ pub(crate) fn progress(handle: &Handle, answer: &RawResponse) -> Result<Progress
         if status == 404 && goes(handle) {
             return Ok(Progress::Done);
         }
-        // At `Location` the operation's own refusal stands, unless it is one of the question.
+        // At `Location` a client error is the operation's own result, unless it concerns the poll
+        // itself.
         let own = handle.operation.is_none() && matches!(status, 400 | 405..=407 | 409..=428);
         return if own { Ok(Progress::Failed(refused)) } else { Err(refused) };
     }
     let body = json(POLL, answer)?;
     let under_way = Progress::UnderWay { after: retry_after(answer.headers(), SystemTime::now()) };
-    // Some documents that `Azure-AsyncOperation` leads to answer as those of `Location` do.
+    // Some URLs of `Azure-AsyncOperation` answer in the form of `Location`.
     let told = handle.operation.as_ref().and_then(|_| body["status"].as_str());
     match (status, told.or_else(|| unfinished(&body))) {
         (_, Some(state)) => match over(state) {
@@ -149,8 +151,8 @@ pub(crate) fn progress(handle: &Handle, answer: &RawResponse) -> Result<Progress
     }
 }
 
-/// Whether what is polled is a resource on its way out, for want of a better place: when it is not
-/// there, it is gone. All deletions have names of that kind ([`names`](crate::names)).
+/// Returns true if the handle polls a resource that is being deleted, so that 404 means success.
+/// All deletions have such names ([`names`](crate::names)).
 fn goes(handle: &Handle) -> bool {
     let place = handle.location.as_deref().filter(|_| handle.operation.is_none());
     let place = place.and_then(|url| Url::parse(url).ok());
@@ -158,7 +160,7 @@ fn goes(handle: &Handle) -> bool {
         && place.is_some_and(|url| url.path().ends_with(&handle.resource))
 }
 
-/// Whether a word says that an operation is over, and well. Any other goes on.
+/// Returns whether a state means success or failure; `None` for all others, which are not final.
 fn over(word: &str) -> Option<bool> {
     match word.to_ascii_lowercase().as_str() {
         "succeeded" => Some(true),
@@ -167,7 +169,7 @@ fn over(word: &str) -> Option<bool> {
     }
 }
 
-/// Why an operation that was taken came to nothing.
+/// Returns the error of an operation that was accepted and then failed.
 fn failed(operation: Operation, state: &str, body: &Value) -> Setback {
     let mut said = Said::of(&body["error"]);
     if said.code.is_empty() {
@@ -179,12 +181,12 @@ fn failed(operation: Operation, state: &str, body: &Value) -> Setback {
     operation.sorted(0, &said)
 }
 
-/// Waits until a write is over, at most so long; the resource where its first answer had it. The
-/// patience of one poll comes on top: [`Policy::ONCE`](clouds::retry::Policy::ONCE) keeps the
-/// bound.
+/// Waits until a write is complete, at most for `bound`; returns the resource if the first response
+/// contained it. The retries of a poll can exceed the bound; with
+/// [`Policy::ONCE`](clouds::retry::Policy::ONCE) they do not.
 ///
 /// # Errors
-/// The operation failed, its handle is unknown, or it goes on after the bound.
+/// Fails if the operation failed, the handle is unknown, or the bound is exceeded.
 pub async fn finish(
     arm: &dyn Arm,
     begun: Begun,

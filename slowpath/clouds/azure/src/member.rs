@@ -1,8 +1,8 @@
-//! Our entries in the pools: read, made, taken down and up, and removed.
+//! This machine's entries in the pools: read, add, set `Down` and lift it, remove.
 //!
-//! A write replaces the whole of an interface or a pool. So what was read is what is written, with
-//! our change and all else as it was, and only if nobody wrote since (`If-Match`). What was written
-//! is read again: somebody's replacement that knew nothing of ours would undo it without an error.
+//! A write replaces a whole interface or pool. The body that was read is written back with only the
+//! intended change, and only if it was not changed since (`If-Match`). It is read again after the
+//! write, because a concurrent replacement without the change would undo it without an error.
 
 use std::time::Duration;
 
@@ -28,48 +28,48 @@ pub(crate) use ownership::{own, title};
 
 use ownership::{Change, may_join};
 
-/// Writes of one change that others undid, at most: then people should know.
+/// Maximum number of writes of one change that other writers may undo before it fails.
 const UNDONE: u32 = 8;
-/// With others who write the same, and with an operation that goes on at Azure.
+/// Retry policy for conflicts with other writers, and time limit for long operations.
 pub const PATIENT: Policy = Policy {
     first: Duration::from_millis(500),
     longest: Duration::from_secs(10),
     whole: Duration::from_secs(120),
 };
-/// The same for who leaves.
+/// The same while leaving.
 pub const HURRIED: Policy = Policy { whole: Duration::from_secs(15), ..PATIENT };
 
-/// Our entries in the pools.
+/// Access to this machine's entries in the pools.
 pub struct Membership<'a> {
-    /// Whom to ask.
+    /// Resource Manager client.
     pub arm: &'a dyn Arm,
-    /// Where we belong.
+    /// The machine's place.
     pub place: &'a Place,
-    /// How we are to be in the pools.
+    /// How entries are made: by IP configuration or by address.
     pub by: MadeBy,
-    /// How time passes.
+    /// Clock for the time between attempts.
     pub pause: &'a dyn Pause,
-    /// With others who write the same, and with operations that go on at Azure.
+    /// Retry policy for conflicts with other writers, and time limit for long operations.
     pub patience: Policy,
-    /// Of jitter.
+    /// Seed of the retry jitter.
     pub seed: u64,
 }
 
 impl Membership<'_> {
-    /// The load balancer's document, which tells of all pools.
+    /// Reads the load balancer, whose body contains all pools.
     ///
     /// # Errors
-    /// Azure didn't tell.
+    /// Fails if Azure does not answer.
     pub async fn look(&self) -> Result<Value, CallError> {
         let told = self.arm.get(&asks::balancer(&self.place.balancer)).await;
         told.map(|resource| resource.body).map_err(|setback| setback.error)
     }
 
-    /// Is in all pools afterwards; whether anything had to be written. Where we are in one already,
-    /// however, nothing is touched.
+    /// Joins all pools; returns true if anything was written. Pools that have an entry already,
+    /// made in either way, are not changed.
     ///
     /// # Errors
-    /// Azure refused, or others are in a pool by the other way.
+    /// Fails if a write fails, or if a pool has members of the other kind.
     pub async fn join(&self) -> Result<bool, CallError> {
         let told = self.look().await?;
         let mut wanted = Vec::new();
@@ -86,8 +86,8 @@ impl Membership<'_> {
                 self.may_write()?;
                 let written = self.interface(|body| name_pools(body, &wanted, true)).await?;
                 for pool in wanted {
-                    // Before there was no entry, so a `Down` is what an earlier one left: nobody
-                    // means it now. One that can't be lifted is told by the next look.
+                    // There was no entry before, so a `Down` was left by an earlier one and no
+                    // longer applies. If it cannot be lifted, the next query reports it.
                     let _ = self.pool(pool, |body| administer(body, pool, false)).await;
                 }
                 Ok(written)
@@ -96,7 +96,7 @@ impl Membership<'_> {
                 let mut written = false;
                 for pool in wanted {
                     let identity = &self.place.identity;
-                    // Unique for ever: who is there by the same name would be overwritten.
+                    // The VM id is unique, so that no other machine's entry is overwritten.
                     let name = format!("{}-{}", identity.name, identity.vm_id);
                     written |= self.pool(pool, |body| list(body, pool, &name)).await?;
                 }
@@ -105,11 +105,12 @@ impl Membership<'_> {
         }
     }
 
-    /// Our entries' administrative state is `Down` afterwards, whatever it was; or `Down` no more.
+    /// Sets the administrative state of this machine's entries to `Down`, or changes `Down` to
+    /// `None`.
     ///
     /// # Errors
-    /// Azure refused, or a pool lists us in no way that has such a state. The other pools are
-    /// written all the same.
+    /// Fails if a write fails, or if the entry in a pool has no such state. The other pools are
+    /// written nevertheless.
     pub async fn set_down(&self, down: bool) -> Result<(), CallError> {
         let mut first = Ok(());
         for pool in &self.place.pools {
@@ -119,10 +120,10 @@ impl Membership<'_> {
         first
     }
 
-    /// Is in no pool afterwards. Only our entries are removed, by whichever way they are there.
+    /// Leaves all pools. Only this machine's entries are removed, however they were made.
     ///
     /// # Errors
-    /// Azure refused; we have left all other pools.
+    /// Fails if a write fails; the other pools were left nevertheless.
     pub async fn leave(&self) -> Result<(), CallError> {
         let told = self.look().await?;
         let (mut first, mut of_interface) = (Ok(()), Vec::new());
@@ -134,7 +135,7 @@ impl Membership<'_> {
                     let left = self.pool(pool, |body| Ok(unlist(body, pool))).await;
                     first = first.and(left.map(drop));
                 }
-                // The interface may name a pool that doesn't list it yet.
+                // The interface may name a pool that does not list it yet.
                 None if self.by == MadeBy::Nic && !self.place.managed => of_interface.push(pool),
                 None => {}
             }
@@ -147,7 +148,7 @@ impl Membership<'_> {
         first.and(left.map(drop))
     }
 
-    /// An interface of a scale set is its model's.
+    /// Fails for the interface of a scale set instance, which only the set's model can change.
     fn may_write(&self) -> Result<(), CallError> {
         if !self.place.managed {
             return Ok(());
@@ -170,8 +171,8 @@ impl Membership<'_> {
         self.change(&asks::pool(&pool.id), &asks::put_pool(&pool.id), change).await
     }
 
-    /// Reads and writes until there is nothing left to change. True when we tried to write: an
-    /// answer that was lost doesn't tell whose work it is that is there now.
+    /// Repeats reading and writing until nothing is left to change. Returns true if a write was
+    /// attempted: if its response was lost, it is unknown whose write took effect.
     async fn change(
         &self,
         get: &Ask,
@@ -202,7 +203,7 @@ impl Membership<'_> {
         }
     }
 
-    /// One reading, and one write where it was not as wanted.
+    /// Reads once, and writes if a change is needed.
     async fn once(
         &self,
         get: &Ask,
@@ -221,7 +222,7 @@ impl Membership<'_> {
     }
 }
 
-/// All pools as the lifecycle sees them.
+/// Returns all pools in the form that the lifecycle consumes.
 pub fn seen(place: &Place, told: &Value) -> Vec<Seen> {
     let one = |pool: &Pool| match the_pool(told, pool) {
         Ok(document) => Seen {
@@ -238,7 +239,7 @@ pub fn seen(place: &Place, told: &Value) -> Vec<Seen> {
     place.pools.iter().map(one).collect()
 }
 
-/// A pool's document in its load balancer's.
+/// Returns the body of a pool from that of its load balancer.
 pub(crate) fn the_pool<'a>(told: &'a Value, pool: &Pool) -> Result<&'a Value, CallError> {
     let mut all = balancer::pools(told).iter();
     let found = all.find(|p| balancer::id(p, "/id").as_ref() == Some(&pool.id));
@@ -248,7 +249,7 @@ pub(crate) fn the_pool<'a>(told: &'a Value, pool: &Pool) -> Result<&'a Value, Ca
     })
 }
 
-/// Others' writes undo ours, again and again.
+/// Returns the error for a change that other writers keep undoing.
 fn undone(operation: Operation) -> Setback {
     let why = "what was written was gone again when it was read: somebody else writes the same \
                resource as a whole; see Azure's activity log for who does";

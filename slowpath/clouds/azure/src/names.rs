@@ -1,5 +1,5 @@
-//! All that is asked of Resource Manager: each operation by the permission that it needs, its name
-//! in Azure's specification, and the version of the interface that its form is of.
+//! The Resource Manager operations that Weir uses: each with its permission, its name in Azure's
+//! specification, and its API version.
 
 use std::collections::BTreeSet;
 
@@ -7,14 +7,14 @@ use clouds::failure::Operation;
 
 use crate::arm::Ask;
 
-/// An operation, and what else it needs.
+/// An operation with its requirements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Known {
-    /// Its permission and name.
+    /// Permission and name of the operation.
     pub operation: Operation,
-    /// `api-version`.
+    /// Value of the `api-version` parameter.
     pub version: &'static str,
-    /// Permissions on what a body refers to, beside its own.
+    /// Further permissions, on resources to which the body refers.
     pub joins: &'static [&'static str],
 }
 
@@ -27,184 +27,184 @@ impl Known {
         Known { joins, ..self }
     }
 
-    /// Asked about a path, which a [`ResourceId`](crate::id::ResourceId) is.
+    /// Returns the request for a path, which a [`ResourceId`](crate::id::ResourceId) is.
     pub fn at(self, path: impl ToString) -> Ask {
         Ask { operation: self.operation, path: path.to_string(), version: self.version }
     }
 }
 
-/// All resources of a kind of `Microsoft.Network` in a resource group.
+/// Returns the path of all resources of a `Microsoft.Network` type in a resource group.
 pub fn in_group(subscription: &str, group: &str, kind: &str) -> String {
     format!(
         "/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.Network/{kind}"
     )
 }
 
-/// `api-version` of `Microsoft.Network`, of which the bodies are that we write.
+/// API version of `Microsoft.Network`, which defines the format of the bodies written.
 pub const NETWORK: &str = "2024-05-01";
-/// Of `Microsoft.Compute`.
+/// API version of `Microsoft.Compute`.
 pub const COMPUTE: &str = "2024-03-01";
-/// Of the interfaces of a scale set's instances, which Azure serves under this one alone.
+/// API version of scale set instances' interfaces; Azure supports no other.
 pub const SCALE_SET_INTERFACES: &str = "2018-10-01";
-/// Of `Microsoft.Network/privateDnsZones`.
+/// API version of `Microsoft.Network/privateDnsZones`.
 pub const PRIVATE_DNS: &str = "2020-06-01";
-/// Of `Microsoft.Authorization/permissions`.
+/// API version of `Microsoft.Authorization/permissions`.
 pub const AUTHORIZATION: &str = "2022-04-01";
 
-/// Names that are consts, and lists of them: `name = permission, operation, version, [joins];`.
+/// Defines the operations as constants: `name = permission, operation, version, [joins];`.
 macro_rules! known {
     ($($(#[$doc:meta])* $name:ident = $permission:literal, $operation:literal, $version:ident,
        [$($join:literal),*];)*) => {
         $($(#[$doc])* pub const $name: Known =
             Known::new($permission, $operation, $version).joining(&[$($join),*]);)*
-        /// All of them.
+        /// All operations.
         pub const ALL: &[Known] = &[$($name),*];
     };
 }
 
 known! {
-    /// The load balancers of a resource group.
+    /// Lists the load balancers of a resource group.
     LOAD_BALANCERS_LIST = "Microsoft.Network/loadBalancers/read",
         "LoadBalancers_List", NETWORK, [];
-    /// One load balancer.
+    /// Reads a load balancer.
     LOAD_BALANCERS_GET = "Microsoft.Network/loadBalancers/read",
         "LoadBalancers_Get", NETWORK, [];
-    /// One pool of a load balancer.
+    /// Reads a pool of a load balancer.
     POOLS_GET = "Microsoft.Network/loadBalancers/backendAddressPools/read",
         "LoadBalancerBackendAddressPools_Get", NETWORK, [];
-    /// A pool as it is to be, with all that it has.
+    /// Writes a pool as a whole.
     POOLS_PUT = "Microsoft.Network/loadBalancers/backendAddressPools/write",
         "LoadBalancerBackendAddressPools_CreateOrUpdate", NETWORK,
         ["Microsoft.Network/loadBalancers/backendAddressPools/join/action",
          "Microsoft.Network/virtualNetworks/joinLoadBalancer/action"];
-    /// One network interface.
+    /// Reads a network interface.
     INTERFACES_GET = "Microsoft.Network/networkInterfaces/read",
         "NetworkInterfaces_Get", NETWORK, [];
-    /// A network interface as it is to be, with all that it has.
+    /// Writes a network interface as a whole.
     INTERFACES_PUT = "Microsoft.Network/networkInterfaces/write",
         "NetworkInterfaces_CreateOrUpdate", NETWORK,
         ["Microsoft.Network/loadBalancers/backendAddressPools/join/action",
          "Microsoft.Network/virtualNetworks/subnets/join/action",
          "Microsoft.Network/networkSecurityGroups/join/action",
          "Microsoft.Network/publicIPAddresses/join/action"];
-    /// A machine.
+    /// Reads a virtual machine.
     MACHINES_GET = "Microsoft.Compute/virtualMachines/read",
         "VirtualMachines_Get", COMPUTE, [];
-    /// An instance of a scale set.
+    /// Reads an instance of a scale set.
     SCALE_SET_MACHINES_GET = "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/read",
         "VirtualMachineScaleSetVMs_Get", COMPUTE, [];
-    /// A network interface of a scale set's instance.
+    /// Reads a network interface of a scale set instance.
     SCALE_SET_INTERFACES_GET =
         "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/networkInterfaces/read",
         "NetworkInterfaces_GetVirtualMachineScaleSetNetworkInterface", SCALE_SET_INTERFACES, [];
-    /// A security group, for the doctor.
+    /// Reads a network security group, for `weir cloud doctor`.
     SECURITY_GROUPS_GET = "Microsoft.Network/networkSecurityGroups/read",
         "NetworkSecurityGroups_Get", NETWORK, [];
-    /// What the machine's identity may do, for the doctor.
+    /// Lists the permissions of the machine's identity, for `weir cloud doctor`.
     PERMISSIONS_LIST = "Microsoft.Authorization/permissions/read",
         "Permissions_ListForResourceGroup", AUTHORIZATION, [];
-    /// A virtual network.
+    /// Reads a virtual network.
     NETWORKS_GET = "Microsoft.Network/virtualNetworks/read",
         "VirtualNetworks_Get", NETWORK, [];
-    /// A virtual network as it is to be.
+    /// Writes a virtual network.
     NETWORKS_PUT = "Microsoft.Network/virtualNetworks/write",
         "VirtualNetworks_CreateOrUpdate", NETWORK, [];
-    /// A subnet.
+    /// Reads a subnet.
     SUBNETS_GET = "Microsoft.Network/virtualNetworks/subnets/read",
         "Subnets_Get", NETWORK, [];
-    /// The subnets of a network.
+    /// Lists the subnets of a virtual network.
     SUBNETS_LIST = "Microsoft.Network/virtualNetworks/subnets/read",
         "Subnets_List", NETWORK, [];
-    /// A subnet as it is to be.
+    /// Writes a subnet.
     SUBNETS_PUT = "Microsoft.Network/virtualNetworks/subnets/write",
         "Subnets_CreateOrUpdate", NETWORK,
         ["Microsoft.Network/networkSecurityGroups/join/action",
          "Microsoft.Network/routeTables/join/action"];
-    /// A subnet that is to go.
+    /// Deletes a subnet.
     SUBNETS_DELETE = "Microsoft.Network/virtualNetworks/subnets/delete",
         "Subnets_Delete", NETWORK, [];
-    /// A private link service.
+    /// Reads a private link service.
     LINK_SERVICES_GET = "Microsoft.Network/privateLinkServices/read",
         "PrivateLinkServices_Get", NETWORK, [];
-    /// A private link service as it is to be.
+    /// Writes a private link service.
     LINK_SERVICES_PUT = "Microsoft.Network/privateLinkServices/write",
         "PrivateLinkServices_CreateOrUpdate", NETWORK,
         ["Microsoft.Network/loadBalancers/frontendIPConfigurations/join/action",
          "Microsoft.Network/virtualNetworks/subnets/join/action"];
-    /// A private link service that is to go.
+    /// Deletes a private link service.
     LINK_SERVICES_DELETE = "Microsoft.Network/privateLinkServices/delete",
         "PrivateLinkServices_Delete", NETWORK, [];
-    /// Who is connected to a private link service, or wants to be.
+    /// Lists the endpoint connections of a private link service, including pending ones.
     LINK_CONNECTIONS_LIST =
         "Microsoft.Network/privateLinkServices/privateEndpointConnections/read",
         "PrivateLinkServices_ListPrivateEndpointConnections", NETWORK, [];
-    /// A connection that is approved or refused.
+    /// Approves or rejects an endpoint connection.
     LINK_CONNECTIONS_PUT =
         "Microsoft.Network/privateLinkServices/privateEndpointConnections/write",
         "PrivateLinkServices_UpdatePrivateEndpointConnection", NETWORK, [];
-    /// A connection that is to go.
+    /// Deletes an endpoint connection.
     LINK_CONNECTIONS_DELETE =
         "Microsoft.Network/privateLinkServices/privateEndpointConnections/delete",
         "PrivateLinkServices_DeletePrivateEndpointConnection", NETWORK, [];
-    /// A private endpoint.
+    /// Reads a private endpoint.
     ENDPOINTS_GET = "Microsoft.Network/privateEndpoints/read",
         "PrivateEndpoints_Get", NETWORK, [];
-    /// A private endpoint as it is to be.
+    /// Writes a private endpoint.
     ENDPOINTS_PUT = "Microsoft.Network/privateEndpoints/write",
         "PrivateEndpoints_CreateOrUpdate", NETWORK,
         ["Microsoft.Network/virtualNetworks/subnets/join/action"];
-    /// A private endpoint that is to go.
+    /// Deletes a private endpoint.
     ENDPOINTS_DELETE = "Microsoft.Network/privateEndpoints/delete",
         "PrivateEndpoints_Delete", NETWORK, [];
-    /// A private DNS zone.
+    /// Reads a private DNS zone.
     ZONES_GET = "Microsoft.Network/privateDnsZones/read",
         "PrivateZones_Get", PRIVATE_DNS, [];
-    /// A private DNS zone as it is to be.
+    /// Writes a private DNS zone.
     ZONES_PUT = "Microsoft.Network/privateDnsZones/write",
         "PrivateZones_CreateOrUpdate", PRIVATE_DNS, [];
-    /// A private DNS zone that is to go.
+    /// Deletes a private DNS zone.
     ZONES_DELETE = "Microsoft.Network/privateDnsZones/delete",
         "PrivateZones_Delete", PRIVATE_DNS, [];
-    /// All names of a private DNS zone.
+    /// Lists all record sets of a private DNS zone.
     RECORDS_LIST = "Microsoft.Network/privateDnsZones/ALL/read",
         "RecordSets_List", PRIVATE_DNS, [];
-    /// Addresses of a name in a private DNS zone.
+    /// Reads an A record set.
     RECORDS_GET = "Microsoft.Network/privateDnsZones/A/read",
         "RecordSets_Get", PRIVATE_DNS, [];
-    /// The same as they are to be.
+    /// Writes an A record set.
     RECORDS_PUT = "Microsoft.Network/privateDnsZones/A/write",
         "RecordSets_CreateOrUpdate", PRIVATE_DNS, [];
-    /// A name that is to go.
+    /// Deletes an A record set.
     RECORDS_DELETE = "Microsoft.Network/privateDnsZones/A/delete",
         "RecordSets_Delete", PRIVATE_DNS, [];
-    /// Texts of a name in a private DNS zone.
+    /// Reads a TXT record set.
     TEXTS_GET = "Microsoft.Network/privateDnsZones/TXT/read",
         "RecordSets_Get", PRIVATE_DNS, [];
-    /// The same as they are to be.
+    /// Writes a TXT record set.
     TEXTS_PUT = "Microsoft.Network/privateDnsZones/TXT/write",
         "RecordSets_CreateOrUpdate", PRIVATE_DNS, [];
-    /// The links of a private DNS zone.
+    /// Lists the virtual network links of a private DNS zone.
     ZONE_LINKS_LIST = "Microsoft.Network/privateDnsZones/virtualNetworkLinks/read",
         "VirtualNetworkLinks_List", PRIVATE_DNS, [];
-    /// For which virtual network a private DNS zone speaks.
+    /// Reads a virtual network link of a private DNS zone.
     ZONE_LINKS_GET = "Microsoft.Network/privateDnsZones/virtualNetworkLinks/read",
         "VirtualNetworkLinks_Get", PRIVATE_DNS, [];
-    /// The same as it is to be.
+    /// Writes a virtual network link.
     ZONE_LINKS_PUT = "Microsoft.Network/privateDnsZones/virtualNetworkLinks/write",
         "VirtualNetworkLinks_CreateOrUpdate", PRIVATE_DNS,
         ["Microsoft.Network/virtualNetworks/join/action"];
-    /// A link that is to go.
+    /// Deletes a virtual network link.
     ZONE_LINKS_DELETE = "Microsoft.Network/privateDnsZones/virtualNetworkLinks/delete",
         "VirtualNetworkLinks_Delete", PRIVATE_DNS, [];
 }
 
-/// What polls of long operations need, by either header.
+/// Permissions for polling long operations, by either header.
 pub const POLLS: [&str; 2] = [
     "Microsoft.Network/locations/operations/read",
     "Microsoft.Network/locations/operationResults/read",
 ];
 
-/// What a role needs for some operations, polls of what they begin included, sorted.
+/// Returns the permissions that a role needs for these operations, including polling.
 pub fn permissions(of: &[Known]) -> BTreeSet<&'static str> {
     let own = of.iter().map(|known| known.operation.service);
     own.chain(of.iter().flat_map(|known| known.joins).copied()).chain(POLLS).collect()
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn each_stands_once_and_its_permission_fits_its_name() {
-        // Records of several types are asked for by one operation, each by its own permission.
+        // Records of several types share one operation, each with its own permission.
         let own = |known: &Known| (known.operation.service, known.operation.name);
         let operations: BTreeSet<_> = ALL.iter().map(own).collect();
         assert_eq!(operations.len(), ALL.len());

@@ -1,5 +1,5 @@
-//! Our place at Azure: the interface that the gateway reaches us by, the load balancer, and the IP
-//! configuration and the pool of each family.
+//! The machine's place at Azure: the network interface of the ingress port, the load balancer, and
+//! the IP configuration and pool of each address family.
 
 use std::net::IpAddr;
 
@@ -20,62 +20,63 @@ mod error;
 
 pub use error::PlaceError;
 
-/// Where we belong.
+/// The machine's place at Azure.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Place {
-    /// This machine.
+    /// Identity of this machine.
     pub identity: Identity,
-    /// The interface that the ingress port is.
+    /// Network interface of the ingress port.
     pub interface: ResourceId,
-    /// A scale set's model owns that interface: it can be read, and not written. True of a uniform
-    /// one's instances alone; those of a flexible one have interfaces like everybody's.
+    /// True if a scale set's model owns the interface, so that it can be read but not written. This
+    /// is the case for instances of uniform scale sets; those of flexible ones have ordinary
+    /// interfaces.
     pub managed: bool,
     /// The gateway load balancer.
     pub balancer: ResourceId,
-    /// Our pools, that of IPv4 first.
+    /// Pools of this machine, the IPv4 pool first.
     pub pools: Vec<Pool>,
 }
 
-/// A pool, and as what we are in it.
+/// A pool, and the identity of this machine in it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Pool {
-    /// Of which family it is.
+    /// Address family of the pool.
     pub family: Family,
-    /// The gateway of ours that it feeds.
+    /// Name of the configured gateway that the pool feeds.
     pub gateway: String,
-    /// Its id.
+    /// Id of the pool.
     pub id: ResourceId,
-    /// Our IP configuration.
+    /// IP configuration of this machine.
     pub configuration: ResourceId,
-    /// Our address there.
+    /// Address of that IP configuration.
     pub address: IpAddr,
-    /// The network that it is in.
+    /// Virtual network of the address.
     pub network: ResourceId,
 }
 
-/// An interface of this machine with all that Azure tells of it.
+/// A network interface of this machine, as reported by Resource Manager.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Nic {
-    /// Its id.
+    /// Id of the interface.
     pub id: ResourceId,
-    /// Its document.
+    /// JSON body of the resource.
     pub body: Value,
     /// See [`Place::managed`].
     pub managed: bool,
 }
 
 impl Nic {
-    /// Its link address, where it has one.
+    /// Returns the MAC address, if there is one.
     pub fn mac(&self) -> Option<[u8; 6]> {
         mac(balancer::text(&self.body, "/properties/macAddress"))
     }
 }
 
 impl Place {
-    /// Asks Azure for it.
+    /// Searches the place once.
     ///
     /// # Errors
-    /// There is none, or Azure didn't tell.
+    /// Fails if no usable place is found or Azure does not answer.
     pub async fn find(
         arm: &dyn Arm,
         settings: &Settings,
@@ -88,10 +89,10 @@ impl Place {
         Place::of(settings, identity, ingress, nic, &balancer)
     }
 
-    /// Out of what Azure told.
+    /// Determines the place from resources that were read before.
     ///
     /// # Errors
-    /// It is not a place where we could be.
+    /// Fails if the interface or the load balancer cannot be used.
     pub fn of(
         settings: &Settings,
         identity: Identity,
@@ -115,7 +116,7 @@ impl Place {
     }
 }
 
-/// `West Europe` is `westeurope`.
+/// Normalizes a region name: `West Europe` becomes `westeurope`.
 fn plain(region: &str) -> String {
     region.to_ascii_lowercase().replace(' ', "")
 }
@@ -125,10 +126,10 @@ fn unread(what: &str) -> PlaceError {
     names::LOAD_BALANCERS_GET.operation.garbled(why).error.into()
 }
 
-/// All interfaces of this machine.
+/// Reads all network interfaces of this machine.
 ///
 /// # Errors
-/// Azure didn't tell.
+/// Fails if a read fails.
 pub async fn interfaces(arm: &dyn Arm, identity: &Identity) -> Result<Vec<Nic>, PlaceError> {
     let machine = ResourceId::parse(&identity.resource_id).map_err(|error| {
         let why = format!("its resourceId: {error}");
@@ -146,10 +147,10 @@ pub async fn interfaces(arm: &dyn Arm, identity: &Identity) -> Result<Vec<Nic>, 
     Ok(nics)
 }
 
-/// The one that the ingress port is.
+/// Returns the network interface of the ingress port, matched by MAC address.
 ///
 /// # Errors
-/// None of them is it.
+/// Fails if none matches.
 pub fn own<'a>(nics: &'a [Nic], ingress: &Ingress) -> Result<&'a Nic, PlaceError> {
     let own = nics.iter().find(|nic| nic.mac() == Some(ingress.mac));
     own.ok_or_else(|| {
@@ -160,10 +161,10 @@ pub fn own<'a>(nics: &'a [Nic], ingress: &Ingress) -> Result<&'a Nic, PlaceError
     })
 }
 
-/// The gateway load balancer: by its id, by its name, or the one that has all our pools.
+/// Returns the gateway load balancer: by id, by name, or the one that has all configured pools.
 ///
 /// # Errors
-/// There is none, or not one alone.
+/// Fails if there is none or more than one.
 pub async fn the_balancer(
     arm: &dyn Arm,
     settings: &Settings,
@@ -186,7 +187,7 @@ pub async fn the_balancer(
     choose(&settings.pools, &group, name.as_deref(), all)
 }
 
-/// Nothing where Azure says that there is nothing.
+/// Converts `Absent` to `None`.
 fn found<T>(told: Result<T, clouds::failure::Setback>) -> Result<Option<T>, PlaceError> {
     match told {
         Ok(told) => Ok(Some(told)),
@@ -230,7 +231,7 @@ fn choose(
     }
 }
 
-/// A pool of ours, and our IP configuration of its family.
+/// Returns a configured pool with this machine's IP configuration of the same family.
 fn pool(
     wanted: &AzurePool,
     ingress: &Ingress,
@@ -260,7 +261,8 @@ fn pool(
     Ok(Pool { family, gateway: wanted.gateway.clone(), id, configuration, address, network })
 }
 
-/// The interface's IP configuration that has an address of ours, with that address and its network.
+/// Returns the interface's IP configuration that has a configured address, with that address and
+/// its virtual network.
 fn configuration(
     family: Family,
     ingress: &Ingress,
@@ -286,7 +288,7 @@ fn configuration(
     Err(PlaceError::NoAddress { family, interface: nic.id.name().to_owned(), ours, has })
 }
 
-/// An IP configuration's address: one, or a whole network of them, `172.20.2.16/28`.
+/// Parses the address of an IP configuration: a single one, or a prefix such as `172.20.2.16/28`.
 fn network(text: &str) -> Option<Prefix> {
     let (address, len) = match text.split_once('/') {
         Some((address, len)) => (address, len.parse::<u8>().ok()),

@@ -1,5 +1,4 @@
-//! The lifecycle at Azure as the runner needs it: what the place is, and what calls and effects
-//! mean.
+//! Connects the Azure lifecycle to the runner: the place, the calls and the report.
 
 mod ask;
 mod cloud;
@@ -26,19 +25,19 @@ use crate::place::{Place, PlaceError, Pool};
 use crate::told::{Family, Tunnels};
 use ask::Looked;
 
-/// What Azure's lifecycle asks of the appliance beside what each cloud's does. Nothing of it may
-/// block.
+/// The appliance, with the additional methods that the Azure lifecycle needs. No method may block.
 pub trait Gateways: Appliance {
-    /// A gateway's tunnels that are in force; none before they are.
+    /// Returns the tunnels in force of a gateway; `None` until there are any.
     fn tunnels(&self, gateway: &str) -> Option<Tunnels>;
-    /// The gateways' tunnels become these.
+    /// Sets the tunnels of the gateways.
     fn follow(&self, tunnels: &[(String, Tunnels)]);
-    /// True: probes are told 200 although our own ability says otherwise, as `preboot_health =
-    /// "pass"` wants it until we were able for the first time. What holds us back counts more.
+    /// Sets whether health probes pass although the appliance is not able: with `preboot_health =
+    /// "pass"`, until it is able for the first time. Reasons set by
+    /// [`hold_back`](Appliance::hold_back) take precedence.
     fn preboot(&self, pass: bool);
 }
 
-/// The lifecycle of a member of Azure's pools.
+/// The lifecycle of a member of Azure backend pools.
 pub struct AzureLifecycle {
     settings: Settings,
     ours: Ours,
@@ -47,7 +46,7 @@ pub struct AzureLifecycle {
 }
 
 impl AzureLifecycle {
-    /// A lifecycle that a runner can begin.
+    /// Returns a lifecycle for a runner.
     pub fn new(
         config: &Config,
         settings: Settings,
@@ -114,7 +113,7 @@ impl Lifecycle for AzureLifecycle {
         now: Instant,
     ) -> (Life, Option<Kept>) {
         let left = before.map(|before| still_true(before, place)).unwrap_or_default();
-        // By address the pool is written, which no scale set's model owns.
+        // An entry by address is written in the pool, which no scale set's model owns.
         let managed = place.managed && self.settings.membership == MadeBy::Nic;
         (Life::new(self.settings.life, managed, left.clone(), now), Some(left))
     }
@@ -176,7 +175,7 @@ impl Lifecycle for AzureLifecycle {
         self.appliance.preboot(pass);
     }
 
-    /// What time it is, and what the data plane has in force.
+    /// Returns the current time and the tunnels in force in the data plane.
     fn sense(&self, place: &Place, now: Instant) -> Vec<Event> {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let ahead = now.saturating_duration_since(Instant::now());
@@ -199,8 +198,8 @@ impl Lifecycle for AzureLifecycle {
     }
 }
 
-/// What of the journal is still true at a place. An administrative state that we took down in a
-/// pool is ours to lift also where another pool came to it.
+/// Returns the part of the journal that still applies at a place. A `Down` set in a pool that is
+/// kept stays Weir's to lift, even if other pools changed.
 fn still_true(Journal { place: before, life, .. }: Journal<Place, Kept>, now: &Place) -> Kept {
     let Some(life) = life.filter(|_| before.identity.vm_id == now.identity.vm_id) else {
         return Kept::default();

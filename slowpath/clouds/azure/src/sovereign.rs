@@ -1,22 +1,23 @@
-//! Azure's clouds: where Resource Manager is, for whom tokens are, and where one logs in.
+//! Azure clouds: Resource Manager address, token audience and login address of each.
 
 use azure_core::http::Url;
 use clouds::failure::{Failure, Setback};
 
 use crate::wire::SETTINGS;
 
-/// One of Azure's clouds.
+/// An Azure cloud.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sovereign {
-    /// Where Resource Manager is.
+    /// Address of Resource Manager.
     pub resources: Url,
-    /// For whom its tokens are, with a slash behind it.
+    /// Audience of Resource Manager's tokens, with a trailing slash.
     pub audience: String,
-    /// Where credentials that are not the machine's become tokens; none: nobody knows.
+    /// Address of the login service, for credentials other than the managed identity; `None` if it
+    /// is unknown.
     pub login: Option<String>,
 }
 
-/// By the word of the metadata service: Resource Manager, login.
+/// Known clouds, by IMDS's name: Resource Manager address and login address.
 const KNOWN: [(&str, &str, &str); 3] = [
     ("AzurePublicCloud", "https://management.azure.com", "https://login.microsoftonline.com"),
     (
@@ -28,11 +29,11 @@ const KNOWN: [(&str, &str, &str); 3] = [
 ];
 
 impl Sovereign {
-    /// By `environment` of the metadata, in whatever case it is written; Resource Manager may be
-    /// elsewhere all the same (`azure.resource_manager`).
+    /// Returns the cloud for the metadata's `environment`, compared case-insensitively. `elsewhere`
+    /// overrides the address of Resource Manager (`azure.resource_manager`).
     ///
     /// # Errors
-    /// The cloud is unknown and nothing says where its Resource Manager is, or that is no address.
+    /// Fails if the cloud is unknown and no address is configured, or if that is not an HTTPS URL.
     pub fn of(environment: &str, elsewhere: Option<&str>) -> Result<Sovereign, Setback> {
         let invalid = |code, why| SETTINGS.failed(Failure::Invalid, code, why);
         let known = KNOWN.iter().find(|(name, ..)| name.eq_ignore_ascii_case(environment));
@@ -73,7 +74,7 @@ mod tests {
     fn each_cloud_has_its_own_hosts_and_another_address_keeps_the_audience() {
         for (word, resources, login) in [
             ("AzurePublicCloud", "https://management.azure.com/", "microsoftonline.com"),
-            // As Microsoft's own example has it.
+            // As in Microsoft's own example.
             ("AZUREPUBLICCLOUD", "https://management.azure.com/", "microsoftonline.com"),
             ("AzureUSGovernmentCloud", "https://management.usgovcloudapi.net/", ".us"),
             ("AzureChinaCloud", "https://management.chinacloudapi.cn/", "chinacloudapi.cn"),

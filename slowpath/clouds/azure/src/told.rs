@@ -1,29 +1,29 @@
-//! What Azure tells, in our words.
+//! Data types for Azure responses, independent of their JSON form.
 
 use std::net::IpAddr;
 
 pub use clouds::failure::{CallError, Failure};
 use serde::{Deserialize, Serialize};
 
-/// One of a pool's two tunnels.
+/// One of the two tunnels of a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct End {
-    /// Outer UDP destination port, both ways.
+    /// Outer UDP destination port, in both directions.
     pub port: u16,
-    /// VXLAN network identifier, 24 bits.
+    /// VXLAN network identifier (24 bits).
     pub vni: u32,
 }
 
-/// The tunnels of a pool.
+/// The two tunnels of a backend pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Tunnels {
-    /// From and to the internet.
+    /// Tunnel from and to the internet.
     pub external: End,
-    /// From and to the application.
+    /// Tunnel from and to the application.
     pub internal: End,
 }
 
-/// Of which family a pool's addresses are; a gateway has at most one pool of each.
+/// Address family of a pool. A gateway has at most one pool of each family.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Family {
     /// IPv4.
@@ -32,68 +32,69 @@ pub enum Family {
     V6,
 }
 
-/// Who this machine is, by IMDS.
+/// Identity of this machine, as reported by IMDS.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Identity {
-    /// Unique for ever, a UUID.
+    /// Unique id of the VM, a UUID.
     pub vm_id: String,
-    /// Its name, `ss_0` in a scale set.
+    /// Name of the VM, `ss_0` for instance in a scale set.
     pub name: String,
-    /// Id of its subscription.
+    /// Id of the subscription.
     pub subscription: String,
-    /// Its resource group.
+    /// Name of the resource group.
     pub resource_group: String,
-    /// `westeurope`.
+    /// Region, `westeurope` for instance.
     pub location: String,
-    /// `1`, or empty.
+    /// Availability zone, `1` for instance; empty without zones.
     pub zone: String,
-    /// `AzurePublicCloud`, `AzureUSGovernmentCloud`, `AzureChinaCloud`, as IMDS spells it.
+    /// Azure environment, as IMDS spells it: `AzurePublicCloud`, `AzureUSGovernmentCloud` or
+    /// `AzureChinaCloud`.
     pub environment: String,
-    /// Its whole id.
+    /// Full Resource Manager id of the VM.
     pub resource_id: String,
-    /// Its scale set's name, where it is a uniform scale set's instance or a flexible one's.
+    /// Name of the scale set, uniform or flexible, if the VM belongs to one.
     pub scale_set: Option<String>,
-    /// Its interfaces as IMDS tells them.
+    /// Network interfaces.
     pub interfaces: Vec<Interface>,
 }
 
-/// An interface of this machine by IMDS.
+/// A network interface of this machine, as reported by IMDS.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Interface {
-    /// Its link address.
+    /// MAC address.
     pub mac: [u8; 6],
-    /// Its private addresses of both families.
+    /// Private addresses of both families.
     pub addresses: Vec<IpAddr>,
 }
 
-/// A scheduled event that concerns this machine.
+/// A scheduled event that affects this machine.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ScheduledEvent {
-    /// Its id, for the acknowledgement.
+    /// Id of the event, for the acknowledgment.
     pub id: String,
-    /// What is to happen.
+    /// Type of the event.
     pub kind: EventKind,
-    /// It has begun: there is nothing left to acknowledge.
+    /// True if the event has started, so that it need not be acknowledged.
     pub started: bool,
-    /// Not before, seconds since 1970; none where it may begin at once.
+    /// Earliest start, in seconds since 1970; `None` if it may start at once.
     pub not_before: Option<u64>,
-    /// Who wants it and why, in Azure's words.
+    /// Azure's description of origin and reason.
     pub description: String,
 }
 
-/// What a scheduled event does to a machine.
+/// Effect of a scheduled event on a machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum EventKind {
-    /// Paused for some seconds; memory and connections stay.
+    /// Paused for some seconds; memory and connections are kept.
     Freeze,
     /// Restarted.
     Reboot,
-    /// Moved to another host: its temporary disks are lost.
+    /// Moved to another host; temporary disks are lost.
     Redeploy,
-    /// A spot machine is taken back.
+    /// Spot machine evicted.
     Preempt,
     /// Deleted, by its scale set for instance.
     Terminate,
-    /// Something that we don't know.
+    /// An unknown event type.
     Other,
 }

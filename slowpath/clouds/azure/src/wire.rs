@@ -1,4 +1,5 @@
-//! The way to Azure's services: TLS by rustls and ring, no redirects, answers of bounded length.
+//! HTTP transport to Azure's services: TLS by rustls and ring, no redirects, responses of bounded
+//! length.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,23 +16,23 @@ use clouds::failure::{Failure, Operation, Setback};
 
 use crate::failure::{Refused, chain};
 
-/// A connection that is not there after so long will not come.
+/// Time limit for establishing a connection.
 const CONNECT: Duration = Duration::from_secs(5);
-/// No answer that we ask for is longer: a page of a list has at most some hundred resources.
+/// Maximum length of a response in bytes; a page of a list has at most some hundred resources.
 const LONGEST_ANSWER: u64 = 16 << 20;
 
-/// What came instead of a connection's settings.
+/// Operation name for errors in the client's settings.
 pub(crate) const SETTINGS: Operation = Operation::new("the settings of [azure]", "Settings");
 
-/// Connections to services.
+/// HTTP connections to services.
 #[derive(Clone, Debug)]
 pub(crate) struct Wire(reqwest::Client);
 
 impl Wire {
-    /// To those whose certificate the system's roots vouch for, or more roots (PEM). Proxies are
-    /// used as `HTTPS_PROXY` and `NO_PROXY` say.
+    /// Returns a transport that accepts certificates of the system's roots and of additional roots
+    /// (PEM). Proxies are used according to `HTTPS_PROXY` and `NO_PROXY`.
     pub fn to_services(roots: Option<&str>) -> Result<Wire, Setback> {
-        // Whoever was first decides for the process; there is no other than ring in it.
+        // The first call sets the process's provider; it is always ring, so an error is ignored.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut more = Vec::new();
         if let Some(pem) = roots {
@@ -44,14 +45,14 @@ impl Wire {
         Wire::built(reqwest::Client::builder().https_only(true).tls_certs_merge(more))
     }
 
-    /// To the metadata service of the machine's own host: plain HTTP, and never by a proxy.
+    /// Returns a transport to the metadata service on the host: plain HTTP, never through a proxy.
     pub fn to_host() -> Result<Wire, Setback> {
         let _ = rustls::crypto::ring::default_provider().install_default();
         Wire::built(reqwest::Client::builder().no_proxy().tls_certs_only([]))
     }
 
     fn built(builder: reqwest::ClientBuilder) -> Result<Wire, Setback> {
-        // A redirect would take the token, or the metadata's header, to somebody else.
+        // A redirect would send the token, or the metadata header, to another host.
         let builder = builder.redirect(reqwest::redirect::Policy::none()).connect_timeout(CONNECT);
         builder.build().map(Wire).map_err(|why| {
             let why = format!(
@@ -62,7 +63,8 @@ impl Wire {
         })
     }
 
-    /// What the SDK's clients want: these connections, and one attempt, for asking again is ours.
+    /// Returns the options for the SDK's clients: this transport and a single attempt, because
+    /// retries are made by `Requests`.
     pub fn options(&self) -> ClientOptions {
         ClientOptions {
             retry: RetryOptions::none(),
@@ -71,14 +73,14 @@ impl Wire {
         }
     }
 
-    /// The SDK's pipeline over these connections.
+    /// Returns a pipeline of the SDK with this transport.
     pub fn pipeline(&self, policies: Vec<Arc<dyn Policy>>) -> Pipeline {
         let (name, version) = (Some("weir"), option_env!("CARGO_PKG_VERSION"));
         Pipeline::new(name, version, self.options(), Vec::new(), policies, None)
     }
 }
 
-/// Sends a request once; whatever its status, the answer is one.
+/// Sends a request once. A response with any status is returned as `Ok`.
 pub(crate) async fn send(
     pipeline: &Pipeline,
     operation: Operation,
@@ -108,7 +110,7 @@ impl HttpClient for Wire {
         let mut answer = ours.send().await.map_err(broken)?;
         let mut headers = Headers::new();
         for (name, value) in answer.headers() {
-            // A value that is no text is as good as none.
+            // Values that are not text are left out.
             if let Ok(value) = value.to_str() {
                 let name = HeaderName::from(name.as_str().to_owned());
                 headers.insert(name, HeaderValue::from(value.to_owned()));

@@ -1,4 +1,4 @@
-//! Resource Manager's client against the stand-in: what it asks, and what becomes of a bad day.
+//! The Resource Manager client against the emulator: requests, and error handling during outages.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
 
 use std::time::Duration;
@@ -32,7 +32,7 @@ fn list() -> Ask {
     names::LOAD_BALANCERS_LIST.at(in_group(SUBSCRIPTION, "north", "loadBalancers"))
 }
 
-/// A pool's body with a member by address.
+/// Returns a pool's body with a member by address.
 fn member(body: &Value) -> Value {
     let mut body = body.clone();
     let network = ResourceId::network(SUBSCRIPTION, "north", "virtualNetworks", "hub");
@@ -42,7 +42,7 @@ fn member(body: &Value) -> Value {
     body
 }
 
-/// Joins the pool by address, which takes a while.
+/// Joins the pool by address, as a long operation.
 async fn join(side: &Side) -> Result<Begun, Setback> {
     let ask = names::POOLS_GET.at(pool());
     let found = side.client.get(&ask).await.unwrap();
@@ -131,7 +131,7 @@ async fn no_path_leads_out_of_its_place() {
         assert_eq!((error.kind, error.code.as_str()), (Failure::Invalid, "Unasked"), "{wrong}");
     }
     assert!(side.azure.take_calls().is_empty());
-    // What stands for something else in a URL is a name here.
+    // Reserved characters of URLs are part of the name here.
     let odd = gateway().child("backendAddressPools", "a b#c");
     let error = side.client.get(&names::POOLS_GET.at(&odd)).await.unwrap_err().error;
     assert_eq!(error.kind, Failure::Absent);
@@ -148,7 +148,7 @@ async fn all_pages_of_a_list_are_read() {
         assert_eq!(names, ["gw", "plain"]);
         assert_eq!(side.asked("LIST loadBalancers"), if page == Some(1) { 2 } else { 1 });
     }
-    // A page that fails is asked for again, and only that.
+    // Only a page that fails is requested again.
     let side = side(World { page: Some(1), ..World::sample() }).await;
     side.client.list(&list()).await.unwrap();
     side.azure.take_calls();
@@ -190,9 +190,9 @@ async fn who_was_overtaken_hears_of_it() {
     let told = side.client.put(&ask, &member(&found.body), found.etag.as_deref()).await;
     let error = told.unwrap_err().error;
     assert_eq!((error.kind, error.code.as_str()), (Failure::Conflict, "PreconditionFailed"));
-    // It is for whoever asked to read anew: nothing is asked again by itself.
+    // The caller has to read the resource anew: the client does not retry.
     assert_eq!(side.asked("PUT loadBalancers/backendAddressPools"), 1);
-    // Another write that is still on its way is a conflict as well.
+    // Another write in progress is a conflict too.
     side.azure.with(|world| world.pace = Duration::from_secs(30));
     under_way(join(&side).await.unwrap());
     let error = join(&side).await.unwrap_err().error;
@@ -213,7 +213,7 @@ async fn a_long_write_is_polled_until_it_is_over() {
     assert_eq!(after, Some(Duration::from_secs(2)));
     gone(&side, begun).await.unwrap();
     assert_eq!(side.azure.with(|world| world.now.as_secs()), 30);
-    // Whoever has the handle can ask later, from its stored form too.
+    // The handle can be polled later, also from its stored form.
     let kept: Handle = serde_json::from_str(&serde_json::to_string(&handle).unwrap()).unwrap();
     assert_eq!(side.client.poll(&kept).await.unwrap(), Progress::Done);
     assert_eq!(side.azure.calls().last().unwrap().headers["authorization"], "Bearer");
@@ -265,7 +265,7 @@ async fn an_operation_that_fails_says_why_and_one_that_hangs_is_left() {
     let error = gone(&side, begun.clone()).await.unwrap_err().error;
     assert_eq!((error.kind, error.code.as_str()), (Failure::Transient, "StillUnderWay"));
     assert_eq!(side.azure.with(|world| world.now) - before, Duration::from_secs(120));
-    // A handle that Azure has forgotten is absent.
+    // A handle that Azure no longer knows is absent.
     let mut handle = under_way(begun);
     handle.operation = handle.operation.map(|url| url.replace("/operations/", "/operations/no"));
     let error = side.client.poll(&handle).await.unwrap_err().error;
@@ -302,7 +302,7 @@ async fn it_comes_back_when_azure_says_in_either_form_whatever_the_clocks_say() 
         let counts = side.client.counts();
         assert_eq!((counts[&(name, "throttled")], counts[&(name, "ok")]), (2, 1));
     }
-    // More than the policy's longest is not waited.
+    // The delay is limited to the policy's maximum.
     let side = side(World::sample()).await;
     let rule = Rule::first(1, "LIST loadBalancers", Fault::Status(429));
     side.azure.fault(Rule { retry_after: Some(3_000), ..rule });

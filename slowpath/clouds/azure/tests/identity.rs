@@ -1,5 +1,4 @@
-//! The machine's metadata and everybody's tokens against the stand-in: who we are, and by whom we
-//! are believed.
+//! Metadata and credentials against the emulator.
 #![expect(clippy::unwrap_used, reason = "a test says what it expects")]
 
 use std::process::Command;
@@ -82,7 +81,7 @@ async fn the_machine_knows_who_it_is() {
 #[tokio::test]
 async fn the_machine_hears_of_its_pools_tunnels() {
     let side = side(World::sample()).await;
-    // In no pool there is no such document, and that is no trouble.
+    // In no pool there is no such document, which is not an error.
     assert_eq!(side.metadata.tunnels().await.unwrap(), []);
     assert_eq!(side.asked(BALANCER), 1);
     let nic = ResourceId::network(SUBSCRIPTION, "north", "networkInterfaces", "weir-0-data");
@@ -135,12 +134,13 @@ async fn the_machine_hears_of_events_and_lets_them_begin() {
 
 #[tokio::test]
 async fn the_metadata_service_is_asked_again_by_its_own_rules() {
-    // 404, 410, 429 and 5xx pass, each after a second at least; the last attempt lies behind 70 s.
+    // 404, 410, 429 and 5xx are temporary, with a delay of at least a second; the last attempt is
+    // made after more than 70 s.
     for status in [404, 410, 429, 500, 503] {
         let side = side(World::sample()).await;
         side.azure.fault(Rule::first(1, INSTANCE, Fault::Status(status)));
         side.metadata.instance().await.unwrap();
-        // The first pause of the policy is shorter.
+        // The policy's first pause would be shorter.
         assert_eq!(side.azure.with(|world| world.now), Duration::from_secs(1), "{status}");
         side.azure.take_calls();
         side.azure.fault(Rule::first(3, INSTANCE, Fault::Status(status)));
@@ -153,13 +153,13 @@ async fn the_metadata_service_is_asked_again_by_its_own_rules() {
         let waited = (side.azure.with(|world| world.now) - begun).as_secs();
         assert!((70..=80).contains(&waited), "{status}: {waited}");
     }
-    // When it says how long, it is so long.
+    // A requested delay is used.
     let side = side(World::sample()).await;
     let rule = Rule::first(2, INSTANCE, Fault::Status(429));
     side.azure.fault(Rule { retry_after: Some(9), ..rule });
     side.metadata.instance().await.unwrap();
     assert_eq!(side.azure.with(|world| world.now.as_secs()), 18);
-    // Any other status is for good.
+    // All other statuses are permanent.
     for status in [302, 400, 401, 403, 405, 408, 409] {
         side.azure.take_calls();
         side.azure.fault(Rule::first(1, INSTANCE, Fault::Status(status)));
@@ -203,7 +203,7 @@ async fn the_metadata_service_leads_nowhere_else() {
 #[tokio::test]
 async fn without_metadata_the_place_is_named() {
     let (_stay, cancel) = watch::channel(false);
-    // Nobody listens there any more.
+    // No server listens there any more.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
@@ -239,7 +239,7 @@ async fn one_token_is_asked_for_however_many_want_it_and_kept() {
 
 #[tokio::test]
 async fn a_token_is_renewed_before_it_expires_and_when_it_is_refused() {
-    // One that is good for no longer than five minutes is renewed at once, whatever the clocks say.
+    // A token with a lifetime of at most five minutes is renewed at once, regardless of the clocks.
     for skew in [0, 86_400, -86_400] {
         let side = side(World { token_life: 290, skew, ..World::sample() }).await;
         side.client.list(&list()).await.unwrap();
@@ -249,12 +249,13 @@ async fn a_token_is_renewed_before_it_expires_and_when_it_is_refused() {
         side.client.list(&list()).await.unwrap();
         side.client.list(&list()).await.unwrap();
         assert_eq!(side.asked(TOKEN), 1, "{skew}");
-        // By Azure's clock it is over, by ours it is not: it is refused, and there is another.
+        // Expired by Azure's clock but not by the local one: it is rejected, and a new one is
+        // requested.
         side.azure.advance(Duration::from_secs(311));
         assert_eq!(side.client.list(&list()).await.unwrap().len(), 2);
         assert_eq!(side.asked(TOKEN), 2, "{skew}");
     }
-    // A good one that nobody else gives is kept while its renewal fails.
+    // A valid token is used while its renewal fails.
     let side = side_of_life(290, 0).await;
     side.client.list(&list()).await.unwrap();
     side.azure.fault(Rule::always(TOKEN, Fault::Status(503)));
@@ -262,7 +263,7 @@ async fn a_token_is_renewed_before_it_expires_and_when_it_is_refused() {
     side.azure.with(|world| world.tokens.clear());
     let error = side.client.with_policy(Policy::ONCE).list(&list()).await.unwrap_err().error;
     assert_eq!((error.operation, error.kind), ("Token", Failure::Transient));
-    // Who is refused with a new token as well is told so.
+    // If a new token is rejected too, that is reported.
     side.azure.behave();
     side.azure.fault(Rule::always("LIST*", Fault::Status(401)));
     assert!(denied(&side).await.message.contains("does not accept who we say we are"));
@@ -275,7 +276,7 @@ async fn side_of_life(token_life: u64, skew: i64) -> Side {
 #[tokio::test]
 async fn the_trouble_of_a_token_is_that_of_the_question() {
     let side = side(World::sample()).await;
-    // 410 until 70 s are over: the question outlasts it.
+    // 410 until 70 s have passed: the request's retries last longer.
     side.azure.fault(Rule::always(TOKEN, Fault::Status(410)));
     let (azure, mut until) = (side.azure.clone(), Duration::from_secs(70));
     let client = side.client.clone();
@@ -312,7 +313,7 @@ async fn an_application_logs_in_with_its_secret() {
         let call = side.azure.take_calls().remove(0);
         assert_eq!(call.body["scope"], "https://management.azure.com/.default");
         assert_eq!(call.body["grant_type"], "client_credentials");
-        // The SDK keeps a token of its own: a refused one is forgotten there too.
+        // The SDK has its own token cache: a rejected token is dropped there too.
         side.azure.with(|world| world.tokens.clear());
         side.client.list(&list()).await.unwrap();
         assert_eq!(side.asked("POST token"), 1);
@@ -360,7 +361,7 @@ async fn a_workload_shows_the_token_that_it_was_given() {
     let file = folder.join("token");
     let token_file = Some(file.to_str().unwrap().to_owned());
     let given = Variables { token_file, secret: None, ..variables() };
-    // The file comes later: nothing has to be restarted for it.
+    // The file is created later; no restart is needed.
     let side = as_application(AzureCredential::Auto, given.clone()).await;
     let once = side.client.with_policy(Policy::ONCE);
     let error = once.list(&list()).await.unwrap_err().error;
@@ -369,7 +370,7 @@ async fn a_workload_shows_the_token_that_it_was_given() {
     once.list(&list()).await.unwrap();
     let call = side.azure.take_calls().remove(0);
     assert_eq!(call.body["client_assertion"], "a workload");
-    // Without one of its three variables it is the machine itself that asks.
+    // If one of the three variables is missing, the managed identity is used.
     let side = as_application(AzureCredential::Auto, Variables { client: None, ..given }).await;
     side.client.list(&list()).await.unwrap();
     assert_eq!((side.asked("POST token"), side.asked(TOKEN)), (0, 1));
@@ -397,8 +398,8 @@ async fn a_sovereign_cloud_has_tokens_of_its_own() {
     }
 }
 
-/// What only an environment can show, in a process that has it: roots by `SSL_CERT_FILE`, who we
-/// are by `AZURE_...`, and proxies, through which the metadata service is never asked.
+/// Effects of the environment, tested in a separate process: roots by `SSL_CERT_FILE`, credentials
+/// by `AZURE_...`, and proxies, which are never used for the metadata service.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_environment_counts_where_it_should_and_nowhere_else() {
     let told = |name: &str| std::env::var(name).ok();
@@ -411,7 +412,7 @@ async fn the_environment_counts_where_it_should_and_nowhere_else() {
     let roots = folder.join("ca.pem");
     std::fs::write(&roots, &azure.ca).unwrap();
     let set = variables();
-    // Nobody listens at the discard port: what is asked through it gets no answer.
+    // No server listens at the discard port, so that requests through it get no response.
     let mut child = Command::new(std::env::current_exe().unwrap());
     child
         .args(["--exact", "the_environment_counts_where_it_should_and_nowhere_else"])
@@ -450,7 +451,7 @@ async fn inside(url: &str, imds: &str) {
     let client =
         Client::new(settings.clone(), &cloud, credentials.clone(), cancel.clone()).unwrap();
     assert_eq!(client.list(&list()).await.unwrap().len(), 2);
-    // The same by an address that `NO_PROXY` does not name.
+    // The same by an address that `NO_PROXY` does not contain.
     let cloud = Sovereign::of(&told.environment, Some(&url.replace("localhost", "127.0.0.1")));
     let client = Client::new(settings, &cloud.unwrap(), credentials, cancel).unwrap();
     let error = client.list(&list()).await.unwrap_err().error;

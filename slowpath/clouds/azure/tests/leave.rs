@@ -1,4 +1,4 @@
-//! The way out: SIGTERM, scheduled events, a process that is killed and comes back.
+//! Leaving: SIGTERM, scheduled events, and processes that are killed and restarted.
 #![expect(clippy::unwrap_used, reason = "a test says what it expects")]
 
 use std::time::Duration;
@@ -23,7 +23,7 @@ async fn ready(begin: Begin) -> Machine {
     machine
 }
 
-/// The pools that we are in, by either way.
+/// Returns the number of pools that the machine is in, by either kind of entry.
 fn memberships(world: &World) -> usize {
     named(world, &nic(0)).len() + listed(world, "weir").len()
 }
@@ -53,7 +53,7 @@ async fn sigterm_takes_it_down_then_waits_for_its_flows_then_removes_it() {
 
 #[tokio::test]
 async fn which_memberships_are_removed_is_said_by_remove() {
-    // Ours or found; whether it is there afterwards.
+    // The setting, whether the membership was made by another party, and whether it remains.
     for (remove, found, stays) in [
         ("own", false, false),
         ("own", true, true),
@@ -65,7 +65,7 @@ async fn which_memberships_are_removed_is_said_by_remove() {
         for line in ["", BY_IP] {
             let mut machine = ready(Begin::new().await.with(line)).await;
             if found {
-                // Without what was kept the next one finds it, made by it knows not whom.
+                // Without its state file the next process finds an entry of unknown origin.
                 machine.kill().await;
             }
             let line = format!("{line}\nremove = \"{remove}\"");
@@ -153,7 +153,7 @@ async fn who_was_killed_at_any_point_comes_back_and_is_ready() {
             begin.azure.with(|world| world.pace = Duration::from_secs(3));
             begin.kept = Some(file.0.clone());
             let mut machine = begin.start().await;
-            // So many calls of its life, half of them on its way out.
+            // Kill it after this number of calls, in half of the cases while it leaves.
             let azure = machine.azure.clone();
             let enough = 4 + after;
             let calls = || azure.calls().iter().filter(|c| !c.path.contains("metadata")).count();
@@ -201,7 +201,7 @@ async fn an_event_drains_acknowledges_and_waits_for_the_machines_end() {
         assert!(took.as_secs() < 115, "{kind}: Azure need not wait: {took:?}");
         assert_eq!(machine.azure.with(|world| memberships(world)), 0);
         machine.until_probe("leaving").await;
-        // It goes on to say so until the event is over; then it comes back by itself.
+        // The probe fails until the event is over; then the machine returns to service by itself.
         let over = |world: &World| world.events.is_empty();
         machine.until_world("the event's end", over).await;
         machine.ready().await;

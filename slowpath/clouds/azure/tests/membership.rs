@@ -1,5 +1,4 @@
-//! How the appliance writes itself into pools, while others write the same, and Azure is not at its
-//! best.
+//! Writes of the membership, with concurrent writers and errors of Azure.
 #![expect(clippy::unwrap_used, reason = "a test says what it expects")]
 
 use std::time::Duration;
@@ -30,7 +29,7 @@ fn entry(name: &str, address: &str) -> Value {
     }})
 }
 
-/// Writes an address of somebody else's into a pool.
+/// Adds another machine's address to a pool.
 fn list_other(world: &mut World, name: &str, address: &str) {
     change_pool(world, name, |pool| {
         pool["properties"]["loadBalancerBackendAddresses"] = json!([entry("other", address)]);
@@ -39,7 +38,7 @@ fn list_other(world: &mut World, name: &str, address: &str) {
 
 #[tokio::test]
 async fn what_it_writes_has_all_that_was_there() {
-    // By interface: keys that nobody knows, another pool, the other configuration.
+    // By interface: unknown keys, another pool, the other IP configuration.
     let begin = Begin::new().await;
     begin.azure.with(|world| {
         change_body(world, &nic(0), |nic| {
@@ -71,7 +70,7 @@ async fn what_it_writes_has_all_that_was_there() {
     }
     assert_eq!(part(&after, 1)["privateIPAddress"], part(&before, 1)["privateIPAddress"]);
 
-    // By address: others' entries, tunnels, keys that nobody knows.
+    // By address: other entries, tunnels, unknown keys.
     let begin = Begin::new().await.with(BY_IP);
     begin.azure.with(|world| {
         list_other(world, "weir", "10.1.0.77");
@@ -138,7 +137,7 @@ async fn a_pool_whose_members_are_there_by_the_other_way_is_refused_by_name() {
     assert_eq!(writes, 0);
 }
 
-/// Two machines of one world that start at the same moment, and are ready in the end.
+/// Starts two machines at the same moment, and waits until both are ready.
 async fn two(round: u64, lines: &str, spoil: impl FnOnce(&mut World)) -> [Machine; 2] {
     let azure = Begin::new().await.azure;
     azure.seed(round);
@@ -207,7 +206,7 @@ async fn who_is_overwritten_by_somebody_comes_back() {
     for (line, forget) in [("", nic(0)), (BY_IP, gateway())] {
         let mut machine = Begin::new().await.with(line).start().await;
         machine.ready().await;
-        // Somebody puts what he read before we were there.
+        // Another writer writes an older version, which does not contain the entry.
         machine.azure.with(|world| {
             change_body(world, &forget, |body| match line {
                 "" => {

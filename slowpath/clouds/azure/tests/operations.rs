@@ -1,4 +1,4 @@
-//! What people ask of Azure: doctor, against the stand-in.
+//! Doctor, against the emulator.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use machine::{
 const BOTH: &str =
     "pool = \"weir\"\npool_ipv6 = \"weir6\"\ngateway = \"gw\"\ngateway_ipv6 = \"gw6\"";
 
-/// A world in which the machine is a member.
+/// Starts an emulator in which the machine is a member.
 async fn side() -> Standin {
     let azure = Standin::start(World::sample()).await.unwrap();
     azure.with(|world| {

@@ -1,5 +1,5 @@
-//! The lifecycle carried out against the stand-in, by the real client: the place, the way in, the
-//! stay. Time passes when nobody is being asked, or when a test says that it passes all the same.
+//! The runner with the Azure lifecycle against the emulator, by the real client: place, joining,
+//! staying. Time passes while no call is in progress, or if a test lets it pass.
 #![expect(clippy::unwrap_used, reason = "a test says what it expects")]
 
 use std::sync::atomic::Ordering;
@@ -221,7 +221,7 @@ async fn an_outage_at_the_start_does_not_take_a_machine_out_whose_place_was_kept
     begin.kept = Some(file.0.clone());
     let mut first = ready(begin).await;
     first.kill().await;
-    // Neither Azure nor the metadata; Azure alone; no answer from it at all.
+    // Outages of Azure and the metadata, of Azure alone, and an Azure that does not respond.
     let hang = |operation: &str| Rule::always(operation, Fault::Hang);
     for (rules, hangs) in [
         (vec![out("*"), out("/metadata")], false),

@@ -1,4 +1,4 @@
-//! Requests and readings, compared with Microsoft's published examples (`make fixtures`).
+//! Compares requests, and parsed responses, with Microsoft's published examples (`make fixtures`).
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
 
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ fn folder() -> PathBuf {
     standins::fixtures::folder("azure-rest-examples")
 }
 
-/// An example of the specification: what is asked with, and what is answered.
+/// An example of the specification: request parameters and responses.
 struct Example {
     name: String,
     parameters: Map<String, Value>,
@@ -42,7 +42,7 @@ impl Example {
         self.parameters[parameter].as_str().unwrap_or_else(|| panic!("{}: {parameter}", self.name))
     }
 
-    /// A path of the specification with the example's parameters in it.
+    /// Returns a path of the specification with the example's parameters filled in.
     fn filled(&self, template: &str) -> String {
         let mut path = template.to_owned();
         for (name, value) in &self.parameters {
@@ -52,7 +52,7 @@ impl Example {
         path
     }
 
-    /// The request's body.
+    /// Returns the body of the request.
     fn sent(&self) -> Option<&Value> {
         self.parameters.get("parameters").or_else(|| self.parameters.get("subnetParameters"))
     }
@@ -62,18 +62,18 @@ impl Example {
     }
 }
 
-/// Lets the next call be answered with a body.
+/// Sets the body of the next responses.
 fn answers(side: &Side, body: &Value) {
     side.azure.take_calls();
     side.azure.behave();
     for operation in ["GET *", "LIST *", "PUT *", "POST health", "POST check*", "POST load*", "/"] {
         side.azure.fault(Rule::always(operation, Fault::Say(body.to_string())));
     }
-    // Whoever asks has shown who it is.
+    // The client already has a token.
     side.azure.fault(Rule::always("POST token", Fault::Status(500)));
 }
 
-/// What was asked last of Resource Manager.
+/// Returns the last call to Resource Manager.
 fn last(side: &Side) -> Call {
     let calls = side.azure.take_calls();
     calls.into_iter().rev().find(|call| !call.path.starts_with("/metadata")).unwrap()
@@ -84,15 +84,14 @@ fn network(example: &Example, kind: &str, parameter: &str) -> ResourceId {
     ResourceId::network(subscription, group, kind, example.of(parameter))
 }
 
-/// Where all paths of the specification begin.
+/// Common prefix of the specification's paths.
 const NETWORK: &str = "/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}/\
                        providers/Microsoft.Network";
 
-/// A file, how it is asked, what, and its path as the specification and as we make it.
+/// Example file, method, operation, and its path in the specification and in Weir.
 type Row = (&'static str, &'static str, Known, &'static str, fn(&Example) -> String);
 
-/// The examples of operations that we ask, each with its path in the specification and as we make
-/// it.
+/// Returns the examples of operations that Weir uses.
 fn asked() -> Vec<Row> {
     let pool = |e: &Example| {
         let pool = e.of("backendAddressPoolName");
@@ -214,7 +213,7 @@ async fn requests_are_the_examples_and_their_answers_are_read_whole() {
         let call = last(&side);
         assert_eq!(call.path, ask.path, "{file}");
         assert_eq!(call.query.keys().collect::<Vec<_>>(), ["api-version"], "{file}");
-        // Six examples are of a version before ours, where ours was not to be had.
+        // Six examples are of an older API version.
         let version = call.query["api-version"].as_str();
         let theirs = example.of("api-version");
         assert!(version == theirs || (version, theirs) == ("2024-05-01", "2024-03-01"), "{file}");
@@ -286,7 +285,7 @@ async fn the_metadata_of_the_examples_is_read() {
     say(&example);
     let token = side.metadata.token(example.of("resource"), None).await.unwrap();
     assert_eq!(token.secret.secret(), "dummytoken");
-    // It expired in 2018.
+    // The token expired in 2018.
     assert!(token.lifetime.is_zero());
     keys(&example);
 }

@@ -1,4 +1,4 @@
-//! Patience that can end: who leaves has no time for what was asked patiently before.
+//! A switch that cuts retries short: during shutdown, no request may be retried for minutes.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::{Pause, told_to_stop};
 
-/// Says to all that pause by [`Hurry::pause`] that there is no time any more. Clones are one.
+/// Ends the pauses of all clocks made by [`Hurry::pause`]. Clones share one switch.
 #[derive(Clone, Debug)]
 pub struct Hurry(watch::Sender<bool>);
 
@@ -20,12 +20,13 @@ impl Default for Hurry {
 }
 
 impl Hurry {
-    /// From now on nothing is asked for minutes, and what is, is asked once more at most.
+    /// Cuts retries short from now on: pauses end at once, and each request is attempted at most
+    /// once more.
     pub fn now(&self) {
         self.0.send_replace(true);
     }
 
-    /// Time between attempts, until there is none.
+    /// Wraps a clock so that its pauses end when [`Hurry::now`] is called.
     pub fn pause(&self, pause: Arc<dyn Pause>) -> Arc<dyn Pause> {
         Arc::new(Hurried { pause, hurry: self.0.subscribe() })
     }
@@ -38,7 +39,7 @@ struct Hurried {
 
 impl Pause for Hurried {
     fn now(&self) -> Duration {
-        // Later than any patience lasts.
+        // Longer than any policy retries, so that the next failure gives up.
         let over = if *self.hurry.borrow() { Duration::from_secs(86_400) } else { Duration::ZERO };
         self.pause.now() + over
     }

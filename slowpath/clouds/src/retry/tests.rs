@@ -1,4 +1,4 @@
-//! When it is asked again: the step for itself, and the loop with time that we move.
+//! Tests of the retry decision and of the retry loop, with simulated time.
 
 use std::sync::Mutex;
 
@@ -6,7 +6,7 @@ use super::*;
 
 const OPERATION: Operation = Operation::new("elasticloadbalancing", "RegisterTargets");
 
-/// Time that passes when somebody waits, at once.
+/// Time that advances at once when a pause is awaited.
 #[derive(Default)]
 struct Simulated(Mutex<Vec<Duration>>);
 
@@ -25,7 +25,7 @@ fn setback(kind: Failure) -> Setback {
     OPERATION.failed(kind, "Code", "words")
 }
 
-/// All pauses until it gives up.
+/// Returns all pauses until the retry loop gives up.
 async fn pauses(policy: Policy, seed: u64, kind: Failure, after: Option<u64>) -> Vec<Duration> {
     let time = Simulated::default();
     let (_keep, cancel) = watch::channel(false);

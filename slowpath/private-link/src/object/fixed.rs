@@ -1,4 +1,4 @@
-//! What can't change of what is wanted: by it things are found again.
+//! Immutable parts of the desired state, which determine where resources are found again.
 
 use azure::id::ResourceId;
 use serde::{Deserialize, Serialize};
@@ -6,35 +6,35 @@ use serde::{Deserialize, Serialize};
 use super::{Spec, Wrong};
 use crate::names;
 
-/// What can't change once something is made by it: it is where things are.
+/// Immutable parts of the desired state, once anything was created: the location of resources.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Fixed {
-    /// Of the service.
+    /// Id of the private link service.
     pub service: ResourceId,
-    /// As it was told.
+    /// Azure region from the spec.
     pub location: String,
-    /// As it was told.
+    /// NAT subnet from the spec.
     pub nat_subnet: Option<ResourceId>,
-    /// Of the endpoint, where one is wanted.
+    /// The consumer side, if an endpoint is desired.
     pub endpoint: Option<FixedEndpoint>,
 }
 
-/// The same of the consumers' side.
+/// Immutable parts of the consumer side.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FixedEndpoint {
-    /// Of the endpoint.
+    /// Id of the private endpoint.
     pub id: ResourceId,
-    /// As it was told.
+    /// Subnet from the spec.
     pub subnet: ResourceId,
-    /// As it was told.
+    /// Virtual network from the spec.
     pub network: ResourceId,
 }
 
 impl Fixed {
-    /// What is fixed by a spec that was checked.
+    /// Returns the immutable parts of a validated spec.
     ///
     /// # Errors
-    /// The name that comes of it is none that Azure takes.
+    /// Fails if a derived name is not valid at Azure.
     pub fn of(name: &str, spec: &Spec) -> Result<Fixed, Wrong> {
         let service = ResourceId::network(
             &spec.subscription,
@@ -60,7 +60,7 @@ impl Fixed {
         })
     }
 
-    /// The first field that is not as it was. Only an endpoint may come later.
+    /// Returns the first field that has changed. Only an endpoint may be added later.
     pub fn differs(&self, now: &Fixed) -> Option<Wrong> {
         let (was, is) = (&self.service, &now.service);
         let same = |field, was: &str, is: &str| {

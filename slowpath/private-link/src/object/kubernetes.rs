@@ -1,12 +1,11 @@
-//! What became of an object, in the shape in which Kubernetes' users read it:
-//! `AzurePrivateLinkService`.
+//! Status of an object in the form of the Kubernetes resource `AzurePrivateLinkService`.
 
 use serde_json::{Map, Value, json};
 
 use super::status::{Status, Truth};
 use crate::time::Time;
 
-/// `status` in this shape.
+/// Returns the status in that form.
 pub fn status_for_kubernetes(status: &Status, time: impl Fn(Time) -> String) -> Value {
     let mut written = Map::new();
     let conditions: Vec<Value> = status
@@ -25,7 +24,7 @@ pub fn status_for_kubernetes(status: &Status, time: impl Fn(Time) -> String) -> 
         .collect();
     written.insert("conditions".to_owned(), conditions.into());
     let (service, endpoint) = (&status.service, &status.endpoint);
-    // The order of zones is that of their names; the cluster's own is known by its ending.
+    // Zones are sorted by name; the cluster's own zone is recognized by its suffix.
     let own = |zone: &&String| zone.ends_with(".hypershift.local");
     let named = endpoint.zones.keys().find(own);
     let base = endpoint.zones.iter().find(|(name, _)| !own(name));

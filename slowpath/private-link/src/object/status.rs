@@ -1,4 +1,4 @@
-//! What became of an object. All of it lies in the store: a round knows nothing else.
+//! Status of an object. All of it is stored; a round has no other memory.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -10,116 +10,117 @@ use serde::{Deserialize, Serialize};
 use super::fixed::Fixed;
 use crate::time::Time;
 
-/// How far it has come.
+/// Status of an object.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Status {
-    /// The generation that this is about.
+    /// The generation that this status describes.
     pub observed: u64,
-    /// One for each aspect.
+    /// Conditions, one for each aspect.
     pub conditions: Vec<Condition>,
-    /// Where things are made; none before anything is.
+    /// Location of the resources; `None` before any is created.
     pub fixed: Option<Fixed>,
-    /// The service's side.
+    /// Status of the service side.
     pub service: ServiceStatus,
-    /// The consumers' side.
+    /// Status of the consumer side.
     pub endpoint: EndpointStatus,
 }
 
-/// Of the service's side.
+/// Status of the service side.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServiceStatus {
-    /// The load balancer, and for which address it was found.
+    /// The load balancer, and the address by which it was found.
     pub balancer: Option<(ResourceId, IpAddr)>,
-    /// The service.
+    /// Id of the private link service.
     pub id: Option<ResourceId>,
-    /// By what consumers name it; unique for ever.
+    /// Globally unique alias by which consumers refer to the service.
     pub alias: Option<String>,
-    /// A subnet for translated addresses that we made; nothing of one that we were given or found.
+    /// Id of the NAT subnet, if Weir created it; `None` for one that was configured or found.
     pub made_subnet: Option<ResourceId>,
-    /// Its connections, when last looked at.
+    /// Endpoint connections, as last read.
     pub connections: Vec<Connection>,
-    /// The generation for which it was changed last, and when, until it is seen to be so.
+    /// Generation and time of the last change, until the change is visible.
     pub changed: Option<(u64, Time)>,
-    /// The operation that goes on.
+    /// Long operation in progress.
     pub running: Option<Running>,
-    /// Azure refused: nothing is asked before that.
+    /// Delay after an error of Azure.
     pub held_off: Option<HeldOff>,
 }
 
-/// Of the consumers' side.
+/// Status of the consumer side.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EndpointStatus {
-    /// The endpoint.
+    /// Id of the private endpoint.
     pub id: Option<ResourceId>,
-    /// Its address; Azure gives endpoints none of IPv6.
+    /// Address of the endpoint; Azure assigns no IPv6 addresses to endpoints.
     pub address: Option<Ipv4Addr>,
-    /// Zones by their names, those as well that are not wanted any more.
+    /// Private DNS zones by name, including those that are no longer desired.
     pub zones: BTreeMap<String, ZoneStatus>,
-    /// The operation that goes on.
+    /// Long operation in progress.
     pub running: Option<Running>,
-    /// Azure refused: nothing is asked before that.
+    /// Delay after an error of Azure.
     pub held_off: Option<HeldOff>,
 }
 
-/// For how long one side asks nothing, whatever the other does. Another wish ends it.
+/// A delay during which one side makes no calls, independently of the other. A change of the
+/// desired state ends it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeldOff {
-    /// The generation that met the refusal.
+    /// Generation for which the error occurred.
     pub generation: u64,
-    /// Whether it was on the way out.
+    /// True if the object was being deleted.
     pub deleting: bool,
-    /// Until then.
+    /// End of the delay.
     pub until: Time,
 }
 
-/// Of a zone.
+/// Status of a private DNS zone.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ZoneStatus {
-    /// The zone.
+    /// Id of the zone.
     pub id: ResourceId,
-    /// Its links to the network that we keep.
+    /// Virtual network links managed by Weir.
     pub links: Vec<ResourceId>,
-    /// Names in it that we keep.
+    /// Record names in the zone managed by Weir.
     pub records: Vec<String>,
-    /// When it was found that the network knows another zone of this name.
+    /// When the network was found to be linked to another zone of this name.
     pub elsewhere: Option<Time>,
 }
 
-/// An operation that goes on at Azure.
+/// A long operation in progress at Azure.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Running {
-    /// What is polled.
+    /// Handle to poll.
     pub handle: Handle,
-    /// What it does.
+    /// Kind of the operation.
     pub step: Step,
-    /// Since when.
+    /// Start of the operation.
     pub since: Time,
-    /// When to look next.
+    /// Time of the next poll.
     pub next: Time,
 }
 
-/// What an operation does: its failure is told by that.
+/// Kind of a long operation, which determines how a failure is reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Step {
-    /// Makes the service.
+    /// Creates the service.
     CreateService,
-    /// Changes it.
+    /// Updates the service.
     UpdateService,
-    /// Deletes it.
+    /// Deletes the service.
     DeleteService,
-    /// Makes or changes the subnet for translated addresses.
+    /// Creates or updates the NAT subnet.
     WriteSubnet,
-    /// Makes or changes the endpoint.
+    /// Creates or updates the endpoint.
     WriteEndpoint,
-    /// Deletes it.
+    /// Deletes the endpoint.
     DeleteEndpoint,
-    /// Makes or deletes a zone or a link.
+    /// Creates or deletes a zone or a link.
     WriteZone,
 }
 
@@ -127,128 +128,128 @@ pub enum Step {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Connection {
-    /// Its name, by which it is approved or rejected.
+    /// Name of the connection, by which it is approved or rejected.
     pub name: String,
-    /// The endpoint's id, where Azure tells it.
+    /// Id of the endpoint; empty if Azure does not report it.
     pub endpoint: String,
-    /// `Pending`, `Approved`, `Rejected`, `Disconnected`.
+    /// State: `Pending`, `Approved`, `Rejected` or `Disconnected`.
     pub state: String,
-    /// Why it is so, or what who asks says.
+    /// Reason for the state, or the request message of the consumer.
     pub description: String,
 }
 
 impl Connection {
-    /// The subscription of its endpoint, in small letters; empty where Azure doesn't tell it.
+    /// Returns the subscription of the endpoint in lower case; empty if Azure does not report it.
     pub fn subscription(&self) -> String {
         let parsed = ResourceId::parse(&self.endpoint);
         parsed.map(|id| id.subscription().to_ascii_lowercase()).unwrap_or_default()
     }
 }
 
-/// One aspect of how far it has come.
+/// A condition: the state of one aspect of the object.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Condition {
-    /// Which.
+    /// The aspect.
     #[serde(rename = "type")]
     pub aspect: Aspect,
-    /// Whether it is so.
+    /// Whether the condition holds.
     pub status: Truth,
-    /// One word for machines.
+    /// Reason in one word, for programs.
     pub reason: Reason,
-    /// A sentence for people.
+    /// Message in one sentence, for the operator.
     pub message: String,
-    /// Since when `status` is what it is.
+    /// Since when `status` has its value.
     pub since: Time,
 }
 
 /// Whether a condition holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Truth {
-    /// It does.
+    /// The condition holds.
     True,
-    /// It doesn't.
+    /// The condition does not hold.
     False,
 }
 
-/// All aspects, by the names that Kubernetes' users know and three of our own.
+/// Aspects of an object, by the condition types of HyperShift and three of Weir's own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Aspect {
-    /// All that is wanted works.
+    /// Everything that is desired works.
     #[serde(rename = "AzurePrivateLinkServiceAvailable")]
     Available,
     /// The load balancer was found.
     #[serde(rename = "AzureInternalLoadBalancerAvailable")]
     Balancer,
-    /// The service is as it is wanted.
+    /// The service is as desired.
     #[serde(rename = "AzurePLSCreated")]
     Service,
-    /// The endpoint is there, approved, and has its address.
+    /// The endpoint exists, is approved, and has its address.
     #[serde(rename = "AzurePrivateEndpointAvailable")]
     Endpoint,
-    /// Its names lead to it.
+    /// The DNS names point to the endpoint.
     #[serde(rename = "AzurePrivateDNSAvailable")]
     Names,
-    /// Somebody has to approve or reject connections.
+    /// Connections wait for a manual approval or rejection.
     ConnectionsWaiting,
-    /// Nothing is made or changed for now.
+    /// Reconciliation is paused: nothing is created or changed.
     Paused,
-    /// Another appliance looks after it.
+    /// Another appliance reconciles the object.
     Observed,
 }
 
-/// Why a condition is as it is.
+/// Reason for a condition's state.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Reason {
-    /// It is as it should be.
+    /// The aspect is as desired.
     AzureSuccess,
-    /// Azure refused, or somebody undid it.
+    /// Azure returned an error, or a change was reverted by another party.
     AzureError,
     /// The load balancers could not be read.
     #[serde(rename = "ILBLookupFailed")]
     BalancerLookupFailed,
-    /// There is no subnet for translated addresses.
+    /// There is no NAT subnet.
     #[serde(rename = "NATSubnetCreationFailed")]
     SubnetFailed,
-    /// The service could not be made.
+    /// The service could not be created.
     #[serde(rename = "PLSCreationFailed")]
     CreationFailed,
-    /// It could not be changed.
+    /// The service could not be updated.
     #[serde(rename = "PLSUpdateFailed")]
     UpdateFailed,
-    /// Its owner has not approved the endpoint's connection.
+    /// The service's owner has not approved the endpoint's connection.
     #[serde(rename = "PrivateEndpointConnectionNotApproved")]
     NotApproved,
-    /// Nobody has told the load balancer's address yet.
+    /// The load balancer's address is not set yet.
     WaitingForAddress,
     /// No load balancer has that address yet.
     BalancerNotFound,
-    /// The service leads to another frontend than that of the load balancer's address.
+    /// The service points to another frontend than the one with the load balancer's address.
     FrontendDiffers,
-    /// Azure is at work.
+    /// An operation at Azure is in progress.
     UnderWay,
     /// The service has no alias yet.
     WaitingForAlias,
-    /// The network knows another zone of that name.
+    /// The network is linked to another zone of that name.
     LinkedElsewhere,
-    /// A subnet that is not ours has its private-link policies on.
+    /// A subnet that Weir did not create has its private link policies enabled.
     SubnetPoliciesEnabled,
-    /// Something of that name is there that we did not make.
+    /// A resource of that name exists that Weir did not create.
     NotOurs,
-    /// What is wanted can't be.
+    /// The desired state is invalid.
     Invalid,
-    /// It is being taken back.
+    /// The object is being deleted.
     Deleting,
     /// Connections wait for a decision.
     Pending,
-    /// The object says so.
+    /// The spec pauses reconciliation.
     Paused,
-    /// Another appliance is its owner.
+    /// Another appliance is the owner.
     OtherOwner,
 }
 
 impl Aspect {
-    /// As objects and Kubernetes write it.
+    /// Returns the name in conditions, as Kubernetes writes it.
     pub fn as_str(self) -> &'static str {
         match self {
             Aspect::Available => "AzurePrivateLinkServiceAvailable",
@@ -264,7 +265,7 @@ impl Aspect {
 }
 
 impl Reason {
-    /// As objects and Kubernetes write it.
+    /// Returns the name in conditions, as Kubernetes writes it.
     pub fn as_str(self) -> &'static str {
         match self {
             Reason::AzureSuccess => "AzureSuccess",
@@ -292,17 +293,17 @@ impl Reason {
 }
 
 impl Status {
-    /// The condition of an aspect.
+    /// Returns the condition of an aspect.
     pub fn condition(&self, aspect: Aspect) -> Option<&Condition> {
         self.conditions.iter().find(|condition| condition.aspect == aspect)
     }
 
-    /// Whether an aspect is told to be so.
+    /// Returns true if the condition of an aspect holds.
     pub fn is(&self, aspect: Aspect) -> bool {
         self.condition(aspect).is_some_and(|condition| condition.status == Truth::True)
     }
 
-    /// Tells an aspect. `since` stays while its status does.
+    /// Sets the condition of an aspect. `since` is kept while its status does not change.
     pub fn tell(&mut self, now: Time, aspect: Aspect, (holds, reason): (bool, Reason), why: &str) {
         let status = if holds { Truth::True } else { Truth::False };
         let before = self.condition(aspect).filter(|before| before.status == status);
@@ -315,7 +316,7 @@ impl Status {
         self.conditions.sort_by_key(|condition| condition.aspect);
     }
 
-    /// An aspect means nothing any more.
+    /// Removes the condition of an aspect.
     pub fn untell(&mut self, aspect: Aspect) {
         self.conditions.retain(|condition| condition.aspect != aspect);
     }

@@ -1,4 +1,4 @@
-//! What is taken, what is refused and in which words, and that a store can keep it.
+//! Valid and invalid specs, error messages, and storage of the status.
 
 use config::private_link::Home;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ fn network() -> &'static str {
     SUBNET.strip_suffix("/subnets/nodes").unwrap()
 }
 
-/// An object's spec as people write it.
+/// Returns the spec of an object as an operator writes it.
 fn written() -> Value {
     json!({
         "load_balancer_ip": "10.0.1.5",
@@ -210,7 +210,7 @@ fn the_shape_of_kubernetes_means_the_same() {
     assert_eq!(spec.tags["kubernetes.io_cluster_c1"], "owned");
 }
 
-/// Zones with their names, of one of the objects of a cluster that are called so.
+/// Returns the zones with their records of an object of a cluster, along with its siblings.
 fn zones(object: &str, all: &[&str]) -> Vec<String> {
     let named = |name: &str| {
         let mut json = kubernetes();
@@ -234,7 +234,7 @@ fn objects_of_one_cluster_want_no_name_twice() {
     assert_eq!(zones("oauth-openshift", &[]), ["example.com: oauth-c1"]);
     assert_eq!(zones("web", &["web"]), [own, "example.com: api-c1 oauth-c1"]);
     assert_eq!(zones("web", &["web", "private-router"]), Vec::<String>::new());
-    // Those of another cluster are no siblings.
+    // Objects of another cluster are not siblings.
     let mut other = kubernetes();
     other["metadata"]["name"] = json!("oauth-openshift");
     other["metadata"]["annotations"][ANNOTATION_CLUSTER] = json!("clusters/c2");

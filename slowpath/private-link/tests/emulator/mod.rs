@@ -1,5 +1,5 @@
-//! Azure's emulator as private links ask it, with nothing between: its time, calls that are
-//! refused, hang or get lost, operations that fail or never end, and a note of who made what.
+//! The Azure emulator without HTTP: its clock, calls that are refused, hang or get lost, operations
+//! that fail or never end, and a record of what Weir created.
 
 pub mod play;
 pub mod sample;
@@ -20,58 +20,58 @@ use serde_json::{Value, json};
 use standins::azure::operation::{End, Outcome};
 use standins::azure::{Answer, Asked, World as Emulator};
 
-/// Where the emulator's operations are polled.
+/// Base URL for polling the emulator's operations.
 const BASE: &str = "https://azure.test";
-/// What is polled, for errors.
+/// Operation of polls, for errors.
 const POLL: Operation = Operation::new("", "Operation");
 
-/// What becomes of a call, where it doesn't simply do what is asked.
+/// A deviation from the normal result of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// It is refused so.
+    /// The call fails with this error.
     Refused(Failure),
-    /// No answer comes, and nothing was done.
+    /// No response arrives, and nothing was done.
     Hangs,
-    /// It is done, and no answer comes.
+    /// The call takes effect, but no response arrives.
     Lost,
-    /// The process ends in it; it is done, or it isn't.
+    /// The process ends during the call, which takes effect or not.
     Ends(bool),
-    /// A write goes on without a way to follow it.
+    /// A write continues as a long operation without a URL for polling.
     NoHandle,
-    /// A write goes on and fails.
+    /// A write continues as a long operation and fails.
     Fails,
-    /// A write goes on and never ends.
+    /// A write continues as a long operation and never ends.
     Never,
 }
 
-/// The emulator, and how its calls go.
+/// The emulator, and the faults of its calls.
 pub struct World {
     pub azure: Emulator,
-    /// Operations take up to so many seconds; 0 for none.
+    /// Maximum duration of long operations in seconds; 0 for none.
     pub slowness: u64,
-    /// One call in so many meets a fault; 0 for none.
+    /// One call in this number has a random fault; 0 for none.
     pub faults: u64,
-    /// What the next calls of an operation meet, by its name.
+    /// Faults of the next calls, by operation.
     pub script: Vec<(&'static str, Fault)>,
     pub rng: Option<Rng>,
-    /// The bound of the call that is under way runs out.
+    /// The time limit of the current call expires.
     hanging: bool,
-    /// Ids of what we made, in small letters; they stay when it goes.
+    /// Ids of resources that Weir created, in lower case; they are kept after a deletion.
     made: BTreeSet<String>,
-    /// What we did to things that others made.
+    /// Changes that Weir made to resources of others.
     pub trespasses: Vec<String>,
-    /// Operations by their names, as they were asked.
+    /// Names of the operations that were called.
     pub asked: Vec<String>,
-    /// What [`Failure::Throttled`] asks to wait.
+    /// Requested delay of [`Failure::Throttled`].
     pub retry_after: Option<Duration>,
 }
 
-/// Shared by all who ask.
+/// The emulator, shared by all callers.
 #[derive(Clone)]
 pub struct Azure(Arc<Mutex<World>>);
 
 impl Azure {
-    /// An emulator that answers well and at once.
+    /// Returns an emulator that succeeds at once.
     pub fn new(azure: Emulator) -> Azure {
         Azure(Arc::new(Mutex::new(World {
             azure,
@@ -92,7 +92,7 @@ impl Azure {
     }
 }
 
-/// Asks once, and drops it if it waits: as a process that is killed.
+/// Polls a future once and drops it if it is pending, as when a process is killed.
 pub fn once<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
@@ -101,7 +101,7 @@ pub fn once<T>(future: impl Future<Output = T>) -> Option<T> {
     }
 }
 
-/// Bounds run out at once where a call hangs, and never else.
+/// Time limits expire at once if a call hangs, and never otherwise.
 impl Pause for Azure {
     fn now(&self) -> Duration {
         Duration::from_secs(self.world().now())
@@ -125,23 +125,23 @@ impl World {
         self.azure.clock()
     }
 
-    /// Time passes until then; what is due has happened.
+    /// Advances the clock.
     pub fn pass(&mut self, to: u64) {
         self.azure.advance(Duration::from_secs(to.saturating_sub(self.now())));
     }
 
-    /// A resource as Azure tells it.
+    /// Returns a resource in the form that Azure returns.
     pub fn get(&self, id: &str) -> Option<Value> {
         self.azure.shown(id)
     }
 
-    /// Everything of a list.
+    /// Returns all items of a list.
     pub fn below(&mut self, list: &str) -> Vec<Value> {
         let list = Ask { operation: POLL, path: list.to_owned(), version: "2024-05-01" };
         listed(self.ask("GET", &list, None, None))
     }
 
-    /// Somebody else makes a thing, whether Azure would take it or not.
+    /// Creates a resource as another party, without validation.
     pub fn set(&mut self, id: &str, body: Value) {
         if self.get(id).is_none() {
             self.made.remove(&key(id));
@@ -149,19 +149,19 @@ impl World {
         self.azure.place(id, body);
     }
 
-    /// Somebody else changes a thing.
+    /// Changes a resource as another party.
     pub fn edit(&mut self, id: &str, change: impl FnOnce(&mut Value)) {
         self.azure.edit(id, change);
     }
 
-    /// Somebody else deletes it, and whatever is part of it.
+    /// Deletes a resource with its parts, as another party.
     pub fn remove(&mut self, id: &str) {
         let own = self.azure.operations.iter_mut().filter(|o| key(&o.item) == key(id));
         own.for_each(|operation| operation.settled = true);
         self.azure.take_out(id);
     }
 
-    /// An endpoint of somebody else asks for a service; whether Azure took it.
+    /// Requests a connection from a foreign endpoint; returns true if Azure accepted it.
     pub fn knock(&mut self, subscription: &str, name: &str, alias: Option<&str>) -> bool {
         let of = |kind: &str, name: &str| sample::network(subscription, kind, name);
         let (id, subnet) = (of("privateEndpoints", name), of("virtualNetworks", "theirs"));
@@ -176,7 +176,7 @@ impl World {
         self.ask("PUT", &put, Some(&body), None).status < 300
     }
 
-    /// Operations that hang end at last.
+    /// Ends the operations that never end.
     pub fn end_all(&mut self) {
         let now = self.azure.now;
         let operations = self.azure.operations.iter_mut();
@@ -187,8 +187,8 @@ impl World {
         self.made.contains(&key(id))
     }
 
-    /// All that somebody made, by us or by others: what Azure makes of its own accord is left out,
-    /// and so are connections.
+    /// Returns the ids of resources created by Weir or by others, without connections and resources
+    /// that Azure creates by itself.
     pub fn things(&self, ours: bool) -> Vec<String> {
         let azures = ["/networkInterfaces/", "/SOA/"];
         let own = self.azure.resources.iter();
@@ -244,7 +244,7 @@ impl World {
         })
     }
 
-    /// A write, whose operation takes its time and ends as the fault says.
+    /// Performs a write, whose operation takes its time and ends according to the fault.
     fn write(
         &mut self,
         (method, ask): (&str, &Ask),
@@ -281,7 +281,7 @@ impl World {
         Ok(begun(ask, &answer, fault != Some(Fault::NoHandle)))
     }
 
-    /// Records of a zone that others made.
+    /// Returns the records of a zone that others created.
     fn foreign_records(&self, zone: &str) -> Vec<String> {
         let within = key(zone) + "/";
         let all = self.things(false).into_iter();
@@ -289,7 +289,7 @@ impl World {
     }
 }
 
-/// A good answer.
+/// Converts an error response to an error.
 fn told(operation: Operation, answer: Answer) -> Result<Answer, Setback> {
     if (200..300).contains(&answer.status) {
         return Ok(answer);
@@ -305,7 +305,7 @@ fn listed(answer: Answer) -> Vec<Value> {
     }
 }
 
-/// How a write was taken.
+/// Parses the response to a write.
 fn begun(ask: &Ask, answer: &Answer, followed: bool) -> Begun {
     let header = |name: &str| answer.header(name).map(str::to_owned);
     let (operation, location) = (header("azure-asyncoperation"), header("location"));
@@ -321,7 +321,7 @@ fn begun(ask: &Ask, answer: &Answer, followed: bool) -> Begun {
     Begun::UnderWay { handle, after: None }
 }
 
-/// How an operation stands, by either of its documents.
+/// Parses the state of an operation from either kind of response.
 fn progress(handle: &Handle, answer: Answer) -> Result<Progress, Setback> {
     let failed = |error: &Value| Progress::Failed(POLL.sorted(0, &Said::of(error)));
     let body = answer.body.clone().unwrap_or_default();
@@ -335,7 +335,7 @@ fn progress(handle: &Handle, answer: Answer) -> Result<Progress, Setback> {
     })
 }
 
-/// What a call comes to: an answer, or none.
+/// Outcome of a call: a response, or none.
 enum Came<T> {
     Told(Result<T, Setback>),
     Hangs,
@@ -351,7 +351,7 @@ impl Azure {
         }
     }
 
-    /// A call as the fault wants it that it meets.
+    /// Performs a call with its fault, if it has one.
     fn call<'a, T: Send + 'a>(
         &self,
         operation: Operation,

@@ -1,4 +1,4 @@
-//! Rounds over objects in simulated time.
+//! Rounds of objects in simulated time.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ mod player;
 pub use player::{Player, settings};
 
 impl Player {
-    /// One round; none where the process ended in it.
+    /// Runs a round; returns `None` if the process ended in it.
     pub fn round(&mut self, azure: &Azure, standing: &Standing) -> Option<Next> {
         let (now, settings) = (Time(azure.world().now()), settings());
         let arms = Arms { service: azure, endpoint: azure };
         once(self.play_round(&Turn { now, arms, pause: azure, settings: &settings, standing }))
     }
 
-    /// Rounds until so many seconds have passed, as they are due.
+    /// Runs rounds as they are due, until this number of seconds has passed.
     pub fn play(&mut self, azure: &Azure, seconds: u64) {
         let end = azure.world().now() + seconds;
         let mut rounds = 0;
@@ -36,7 +36,7 @@ impl Player {
         azure.world().pass(end);
     }
 
-    /// The pause that the last round asked for.
+    /// Returns the delay of the last round.
     pub fn pause(&self, azure: &Azure) -> Duration {
         Duration::from_secs(self.due - azure.world().now())
     }

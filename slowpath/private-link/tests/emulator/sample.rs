@@ -1,4 +1,4 @@
-//! What the tests begin with: two networks, a load balancer, and an object that wants both sides.
+//! Common fixtures: two networks, a load balancer, and an object with both sides.
 
 use azure::id::ResourceId;
 use private_link::object::{Address, EndpointSpec, Object, Spec, Status, Zone};
@@ -11,23 +11,23 @@ use super::Azure;
 pub const OURS: &str = "11111111-1111-1111-1111-111111111111";
 pub const GUEST: &str = "22222222-2222-2222-2222-222222222222";
 pub const OTHER: &str = "33333333-3333-3333-3333-333333333333";
-/// Of nobody who is approved.
+/// Subscription that is not approved.
 pub const STRANGE: &str = "99999999-9999-9999-9999-999999999999";
-/// Seconds since 1970.
+/// Start of the clock, in seconds since 1970.
 pub const BEGUN: u64 = 1_795_000_000;
 
 pub fn network(subscription: &str, kind: &str, name: &str) -> ResourceId {
     ResourceId::network(subscription, "rg", kind, name)
 }
 
-/// Azure with these subscriptions, a resource group in each, and nothing in them.
+/// Returns an Azure with these subscriptions, each with an empty resource group.
 pub fn bare() -> Azure {
     let group = |subscription| format!("/subscriptions/{subscription}/resourceGroups/rg");
     let groups = [OURS, GUEST, OTHER, STRANGE].map(group).into();
     Azure::new(Emulator { epoch: BEGUN, groups, resources: Vec::new(), ..Emulator::sample() })
 }
 
-/// A network with a load balancer's subnet, and the consumers' networks.
+/// Returns an Azure with a network for load balancers, and the consumers' networks.
 pub fn azure() -> Azure {
     let azure = bare();
     let mut world = azure.world();
@@ -52,7 +52,7 @@ pub fn azure() -> Azure {
     azure
 }
 
-/// The internal load balancer.
+/// Creates the internal load balancer.
 pub fn balancer(azure: &Azure, address: &str) {
     let near = network(OURS, "virtualNetworks", "hub").child("subnets", "balancers");
     let frontend = json!({
@@ -66,7 +66,7 @@ pub fn balancer(azure: &Azure, address: &str) {
     azure.world().set(network(OURS, "loadBalancers", "inner").as_str(), body);
 }
 
-/// An object of both sides with two zones.
+/// Returns an object with both sides and two zones.
 pub fn object(name: &str) -> Object {
     let guest = network(GUEST, "virtualNetworks", "spoke");
     let zone = |name: &str, records: &[&str]| Zone {

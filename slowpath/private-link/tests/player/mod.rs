@@ -1,4 +1,4 @@
-//! An object whose rounds a test plays, its status read from JSON each time, as from a store.
+//! An object with its rounds, whose status goes through JSON each time, as in a store.
 
 use private_link::object::{Aspect, Object, Reason, Status};
 use private_link::time::Time;
@@ -21,7 +21,7 @@ impl Player {
         Player { object, due: 0, gone: false, events: Vec::new() }
     }
 
-    /// One round, kept as a store keeps it.
+    /// Runs a round and stores its result as a store does.
     pub async fn play_round(&mut self, turn: &Turn<'_>) -> Next {
         let Round { status, finalizer, next, events } = reconcile(turn, &self.object).await;
         let json = serde_json::to_string(&status).unwrap();
@@ -49,7 +49,7 @@ impl Player {
         self.object.status.is(aspect)
     }
 
-    /// Why an aspect is as it is.
+    /// Returns status and reason of an aspect.
     pub fn why(&self, aspect: Aspect) -> Option<(bool, Reason)> {
         let condition = self.object.status.condition(aspect)?;
         Some((self.is(aspect), condition.reason))

@@ -1,4 +1,4 @@
-//! Azure's stand-in, the real client there, and an object whose rounds run in the stand-in's time.
+//! The Azure emulator with the real client, and an object whose rounds run by the emulator's clock.
 
 use std::future::Future;
 use std::ops::{Deref, DerefMut};
@@ -33,7 +33,7 @@ pub fn guest(kind: &str, name: &str) -> ResourceId {
     ResourceId::network(GUEST, "guest", kind, name)
 }
 
-/// Microsoft's sample world, and the consumers' subscription with a network.
+/// Returns the sample, with a consumer subscription that has a network.
 pub fn world() -> World {
     let mut world = World::sample();
     world.groups.push(format!("/subscriptions/{GUEST}/resourceGroups/guest"));
@@ -47,7 +47,7 @@ pub fn world() -> World {
     world
 }
 
-/// Bounds of calls in the machine's own time, so that a hang ends.
+/// Time limits of calls by the machine's clock, so that a hanging call ends.
 struct Bounds;
 
 impl Pause for Bounds {
@@ -60,7 +60,7 @@ impl Pause for Bounds {
     }
 }
 
-/// The stand-in's time, in which waiting takes as long as it says.
+/// The emulator's clock; a pause takes its time.
 pub struct Steady(Standin);
 
 impl Pause for Steady {
@@ -112,7 +112,7 @@ fn object() -> Object {
 }
 
 pub async fn side(world: World) -> Side {
-    // Asking again is the rounds' own business.
+    // Failed calls are repeated by later rounds.
     let patience = Patience { bound: Duration::from_millis(1_500), policy: Policy::ONCE };
     let kind = (AzureCredential::Auto, None);
     let at = azure_side::side_by(world, kind, Variables::default(), patience).await;
@@ -138,12 +138,12 @@ impl Side {
         self.at.azure.with(|world| world.clock())
     }
 
-    /// The stand-in's time.
+    /// Returns the emulator's clock.
     pub fn clock(&self) -> Steady {
         Steady(self.at.azure.clone())
     }
 
-    /// One round.
+    /// Runs a round.
     pub async fn round(&mut self) -> Next {
         let (now, settings, standing) = (Time(self.now()), settings(), Standing::Owner);
         let arms = Arms { service: &self.at.client, endpoint: &self.at.client };
@@ -154,7 +154,7 @@ impl Side {
         next
     }
 
-    /// Rounds as they are due, until so many seconds have passed or it is gone.
+    /// Runs rounds as they are due, until this number of seconds has passed or the object is gone.
     pub async fn play(&mut self, seconds: u64) {
         let end = self.now() + seconds;
         self.until(end, |_| false).await;
@@ -162,7 +162,7 @@ impl Side {
         self.at.azure.advance(Duration::from_secs(left));
     }
 
-    /// Rounds as they are due, until it is so.
+    /// Runs rounds as they are due, until the condition is true.
     pub async fn until(&mut self, end: u64, so: impl Fn(&Side) -> bool) {
         while !self.gone && self.due <= end && !so(self) {
             let wait = self.due.saturating_sub(self.now());

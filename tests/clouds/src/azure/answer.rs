@@ -1,38 +1,38 @@
-//! Answers and refusals as Resource Manager writes them.
+//! Responses and errors in Resource Manager's format, and access to JSON members.
 
 use serde_json::{Value, json};
 
 pub use crate::answer::Refusal;
 
-/// What is answered.
+/// A response.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Answer {
     /// HTTP status.
     pub status: u16,
-    /// Headers beside the usual ones.
+    /// Headers in addition to the usual ones.
     pub headers: Vec<(&'static str, String)>,
-    /// The body, where there is one.
+    /// Body, if there is one.
     pub body: Option<Value>,
 }
 
 impl Answer {
-    /// With a body.
+    /// Returns a response with a body.
     pub fn of(status: u16, body: Value) -> Answer {
         Answer { status, headers: Vec::new(), body: Some(body) }
     }
 
-    /// Without one.
+    /// Returns a response without a body.
     pub fn empty(status: u16) -> Answer {
         Answer { status, headers: Vec::new(), body: None }
     }
 
-    /// A header's value.
+    /// Returns the value of a header.
     pub fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(of, _)| *of == name);
         found.map(|(_, value)| value.as_str())
     }
 
-    /// With a header more.
+    /// Adds a header.
     pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Answer {
         self.headers.push((name, value.into()));
         self
@@ -45,15 +45,15 @@ impl From<Refusal> for Answer {
     }
 }
 
-/// The result of a call.
+/// Result of an operation.
 pub type Told<T> = Result<T, Refusal>;
 
-/// A refusal with its status, code and sentence.
+/// Returns an error with status, code and message.
 pub fn refuse<T>(status: u16, code: &str, message: impl Into<String>) -> Told<T> {
     Err(Refusal { status, code: code.into(), message: message.into() })
 }
 
-/// Something refers to what is not there.
+/// Returns the error for a reference to an absent resource.
 pub fn missing<T>(id: &str, from: &str) -> Told<T> {
     let why = format!(
         "Resource {id} referenced by resource {from} was not found. Please make sure that the \
@@ -62,22 +62,22 @@ pub fn missing<T>(id: &str, from: &str) -> Told<T> {
     refuse(400, "InvalidResourceReference", why)
 }
 
-/// A refusal as Resource Manager writes it.
+/// Formats an error as Resource Manager does.
 pub fn written(refusal: &Refusal) -> Value {
     json!({ "error": { "code": refusal.code, "message": refusal.message, "details": [] } })
 }
 
-/// The text of a member, empty where there is none.
+/// Returns the string at a JSON pointer; empty if there is none.
 pub fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The elements of a member, none where it is no list.
+/// Returns the list at a JSON pointer; empty if there is none.
 pub fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
     value.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// The elements of a member of `properties`, which is made where it is missing.
+/// Returns a list in `properties`; it is created if missing.
 pub fn list_mut<'a>(value: &'a mut Value, name: &str) -> &'a mut Vec<Value> {
     let properties = object(object_member(value, "properties"));
     let member = properties.entry(name).or_insert_with(|| Value::Array(Vec::new()));
@@ -90,12 +90,12 @@ pub fn list_mut<'a>(value: &'a mut Value, name: &str) -> &'a mut Vec<Value> {
     }
 }
 
-/// A member, made where it is missing.
+/// Returns a member; an object is created if it is missing.
 pub fn object_member<'a>(value: &'a mut Value, name: &str) -> &'a mut Value {
     object(value).entry(name).or_insert_with(|| json!({}))
 }
 
-/// The members of an object, which anything else becomes.
+/// Returns the members of an object; any other value is replaced by an empty object.
 pub fn object(value: &mut Value) -> &mut serde_json::Map<String, Value> {
     if !value.is_object() {
         *value = json!({});
@@ -106,7 +106,7 @@ pub fn object(value: &mut Value) -> &mut serde_json::Map<String, Value> {
     }
 }
 
-/// Sets a member, or takes it out.
+/// Sets or removes a member.
 pub fn put(value: &mut Value, name: &str, to: Option<Value>) {
     match to {
         Some(to) => drop(object(value).insert(name.to_owned(), to)),
@@ -114,7 +114,7 @@ pub fn put(value: &mut Value, name: &str, to: Option<Value>) {
     }
 }
 
-/// Sets members that nobody said.
+/// Sets members that are missing.
 pub fn defaults<const N: usize>(value: &mut Value, members: [(&str, Value); N]) {
     for (name, default) in members {
         object(value).entry(name).or_insert(default);

@@ -1,4 +1,4 @@
-//! Resource Manager: a tree of resources, read and written by the same few rules whatever they are.
+//! Resource Manager: a tree of resources, read and written by common rules for all types.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use crate::azure::world::{Resource, World};
 use crate::azure::{dns, identity, link, probe, write};
 
 impl World {
-    /// Answers a request to Resource Manager, without asking who sends it.
+    /// Answers a request to Resource Manager, without authentication.
     pub fn answer(&mut self, asked: &Asked) -> Answer {
         self.settle();
         answer(self, asked).unwrap_or_else(Answer::from)
@@ -83,7 +83,7 @@ fn version(asked: &Asked) -> Told<()> {
     refuse(400, "InvalidApiVersionParameter", why)
 }
 
-/// There are this subscription and this group.
+/// Checks that subscription and resource group exist.
 fn scope(world: &World, path: &Path) -> Told<()> {
     let named = |id: &str, at, name: &str| {
         id.split('/').nth(at).is_some_and(|word| word.eq_ignore_ascii_case(name))

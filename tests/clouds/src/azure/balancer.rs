@@ -1,4 +1,4 @@
-//! Load balancers: what they refer to, and what refers to them.
+//! Load balancers: their references, and references to them.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use crate::azure::rule::sku;
 use crate::azure::world::World;
 use crate::azure::{network, pool};
 
-/// What a load balancer must be.
+/// Validates a load balancer.
 pub fn check(
     world: &mut World,
     path: &Path,
@@ -27,7 +27,7 @@ pub fn check(
     let id = path.id();
     for pool in list_mut(body, "backendAddressPools") {
         pool::tunnels(pool, &sku)?;
-        // Addresses are written by the pool itself; here they are silently ignored.
+        // Addresses are only written through the pool; here they are silently ignored.
         let pools = old.map(|old| list(old, "/properties/backendAddressPools"));
         let same_name =
             |other: &&Value| text(other, "/name").eq_ignore_ascii_case(text(pool, "/name"));
@@ -68,7 +68,8 @@ fn frontends(world: &World, path: &Path, id: &str, body: &mut Value) -> Told<()>
     Ok(())
 }
 
-/// Rules refer to parts of the same load balancer, and a gateway's take all ports.
+/// Checks that rules refer to parts of the same load balancer, and that a gateway's rules cover all
+/// ports.
 fn references(id: &str, sku: &str, body: &Value) -> Told<()> {
     let there = |part: &str, to: &str| {
         let parts = list(body, &format!("/properties/{part}")).iter();

@@ -1,17 +1,17 @@
-//! Bodies of requests, left in a folder for another reader (`make oracle`).
+//! Request bodies, stored in a folder for validation by another tool (`make oracle`).
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 
 use crate::azure::standin::Call;
 
-/// The variable that names the folder. Without it nothing is left anywhere.
+/// Environment variable that names the folder. Without it nothing is stored.
 const FOLDER: &str = "BODIES";
 
-/// Leaves the body of a write that was taken; equal ones of one operation are one file.
+/// Stores the body of a successful write; equal bodies of one operation share a file.
 ///
 /// # Panics
-/// The folder takes no files: whoever named it waits for them.
+/// Panics if the folder is not writable, because its content is needed.
 pub fn keep(call: &Call) {
     let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
     if call.method != "PUT" || !(200..300).contains(&call.status) {

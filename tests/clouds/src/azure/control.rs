@@ -1,4 +1,4 @@
-//! What a person or the lab wants of the stand-in itself, and its probes.
+//! Requests to the emulator itself, and health probes over HTTP.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::azure::standin::{Standin, reply};
 use crate::azure::world::World;
 
 impl Standin {
-    /// Probes all members of pools once, as the rules' probes want it; what they say is what their
-    /// next probes bring.
+    /// Probes all pool members once, as the rules' probes require. The results become those of
+    /// their next emulated probes.
     pub async fn probe(&self) {
         let targets = self.with(|world| {
             world.run_probes();
@@ -26,7 +26,7 @@ impl Standin {
     }
 }
 
-/// HTTP wants 200 and nothing else; without it a connection is enough.
+/// Returns the result of a probe: HTTP requires status 200, TCP only a connection.
 async fn good(target: &Target) -> std::io::Result<bool> {
     let host = match target.address.contains(':') {
         true => format!("[{}]:{}", target.address, target.port),
@@ -41,7 +41,7 @@ async fn good(target: &Target) -> std::io::Result<bool> {
     Ok(&head[9..] == b"200")
 }
 
-/// Answers what is under `/_weir/`.
+/// Answers a request under `/_weir/`.
 pub fn answer(standin: &Standin, method: &str, wish: &str, body: &[u8]) -> Response {
     let text = String::from_utf8_lossy(body).into_owned();
     let done = |()| "done\n".to_owned();
@@ -88,7 +88,7 @@ pub fn answer(standin: &Standin, method: &str, wish: &str, body: &[u8]) -> Respo
     }
 }
 
-/// `Terminate weir-0 300`: kind, machine, seconds of notice.
+/// Schedules an event, given as type, machine and seconds of notice: `Terminate weir-0 300`.
 fn event(standin: &Standin, text: &str) -> Result<String, String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let [kind, machine, notice] = words[..] else {

@@ -1,4 +1,4 @@
-//! Private DNS zones, their records, and the networks that resolve by them.
+//! Private DNS zones, record sets, and virtual network links.
 
 use std::net::Ipv4Addr;
 
@@ -9,7 +9,7 @@ use crate::azure::path::{Path, above, name, parent, same};
 use crate::azure::rights::joins;
 use crate::azure::world::{End, World};
 
-/// What a record must be.
+/// Validates a record set.
 pub fn check_record(path: &Path, body: &mut Value) -> Told<Vec<String>> {
     let addresses = list(body, "/properties/aRecords").iter();
     let mut addresses = addresses.map(|record| text(record, "/ipv4Address"));
@@ -30,18 +30,18 @@ pub fn check_record(path: &Path, body: &mut Value) -> Told<Vec<String>> {
     Ok(Vec::new())
 }
 
-/// Whether a path is that of all of a zone's records.
+/// Returns true for the path that lists all records of a zone.
 pub fn is_list_of_all(path: &Path) -> bool {
     path.types().eq_ignore_ascii_case("privateDnsZones/ALL")
 }
 
-/// Whether a list of all of a zone's records has this one.
+/// Returns true if a list of all records contains this resource.
 pub fn lists(list: &str, other: &str) -> bool {
     let within = same(parent(other), above(list));
     within && Path::parse(other).is_some_and(|other| is_record(&other.types()))
 }
 
-/// A zone has a record of authority from the beginning.
+/// Creates the SOA record that every zone has.
 pub fn give_authority(world: &mut World, zone: &str) {
     let id = format!("{zone}/SOA/@");
     if world.find(&id).is_none() {
@@ -50,7 +50,7 @@ pub fn give_authority(world: &mut World, zone: &str) {
     }
 }
 
-/// What a network's link must be.
+/// Validates a virtual network link.
 pub fn check_link(world: &World, path: &Path, body: &mut Value) -> Told<Vec<String>> {
     let network = text(body, "/properties/virtualNetwork/id").to_owned();
     if world.find(&network).is_none() {
@@ -64,7 +64,8 @@ pub fn check_link(world: &World, path: &Path, body: &mut Value) -> Told<Vec<Stri
     Ok(Vec::new())
 }
 
-/// A network can't resolve by two zones of one name. Azure finds that out while the operation runs.
+/// Returns the failure of linking a network to two zones of one name, which Azure reports only
+/// while the operation runs.
 pub fn doom(world: &World, path: &Path, body: &Value) -> Option<End> {
     let zone = path.steps.get(1).map_or("", String::as_str);
     let network = text(body, "/properties/virtualNetwork/id");
@@ -83,7 +84,7 @@ pub fn doom(world: &World, path: &Path, body: &Value) -> Option<End> {
     Some(End::Fail { code: "BadRequest".to_owned(), message })
 }
 
-/// A type is that of records, which lie in their zone and go with it.
+/// Returns true for the types of record sets, which are deleted with their zone.
 pub fn is_record(types: &str) -> bool {
     let records = ["privateDnsZones/A", "privateDnsZones/SOA", "privateDnsZones/TXT"];
     records.iter().any(|t| types.eq_ignore_ascii_case(t))

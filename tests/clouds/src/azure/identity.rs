@@ -1,4 +1,4 @@
-//! Who asks: login, the machines' identities, tokens, permissions.
+//! Authentication: login, managed identities, tokens, permissions.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::azure::request::Asked;
 use crate::azure::world::{Token, World, guid};
 
 impl World {
-    /// A new token.
+    /// Issues a token.
     fn give(&mut self, audience: &str) -> Token {
         let text = format!("token-{}", guid(self.tokens.len() as u64 + 1));
         let until = self.now + Duration::from_secs(self.token_life);
@@ -18,7 +18,7 @@ impl World {
         token
     }
 
-    /// Refuses who shows no good token.
+    /// Fails unless the request has a valid token.
     pub fn admit(&self, asked: &Asked) -> Told<()> {
         let Some(shown) = asked.header("authorization").and_then(|a| a.strip_prefix("Bearer "))
         else {
@@ -44,7 +44,7 @@ impl World {
     }
 }
 
-/// Header of a refusal for want of a token.
+/// Returns the challenge header of a 401 response.
 pub fn challenge(world: &World, base: &str) -> String {
     format!(
         "Bearer authorization_uri=\"{base}/{}\", error=\"invalid_token\", error_description=\"The \
@@ -53,7 +53,7 @@ pub fn challenge(world: &World, base: &str) -> String {
     )
 }
 
-/// A refusal of the login's and the identity's.
+/// Returns an error in the format of login and identity endpoints.
 fn unknown(status: u16, error: &str, why: &str) -> Answer {
     Answer::of(status, json!({ "error": error, "error_description": why }))
 }
@@ -99,7 +99,7 @@ pub fn login(world: &mut World, asked: &Asked) -> Answer {
     Answer::of(200, answer)
 }
 
-/// Answers `/metadata/identity/oauth2/token`. Numbers are words.
+/// Answers `/metadata/identity/oauth2/token`. Numbers are strings.
 pub fn machine(world: &mut World, asked: &Asked) -> Answer {
     let Some(resource) = asked.query("resource").map(str::to_owned) else {
         let why = "Required audience parameter not specified";
@@ -122,7 +122,7 @@ pub fn machine(world: &mut World, asked: &Asked) -> Answer {
     Answer::of(200, answer)
 }
 
-/// What whoever asks may do, as `Microsoft.Authorization` tells it.
+/// Returns the caller's permissions, in the format of `Microsoft.Authorization`.
 pub fn permissions(world: &World) -> Answer {
     let none: [Value; 0] = [];
     let role = json!({

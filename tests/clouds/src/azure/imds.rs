@@ -1,4 +1,4 @@
-//! The metadata service of a machine.
+//! Metadata service of a machine.
 
 use std::net::IpAddr;
 use std::time::{Duration, UNIX_EPOCH};
@@ -14,11 +14,11 @@ use crate::azure::rule::{rules_of, sku};
 use crate::azure::view::shown;
 use crate::azure::world::{Event, World, guid};
 
-/// No version is newer.
+/// Newest supported API version.
 const NEWEST: &str = "2025-04-07";
 
 impl World {
-    /// Plans an event for a machine, by its name.
+    /// Schedules an event for a machine, by name; returns its id.
     pub fn schedule(&mut self, kind: &str, machine: &str, notice: Duration) -> String {
         self.incarnation += 1;
         let id = guid(2_000_000 + self.incarnation);
@@ -34,7 +34,7 @@ impl World {
         id
     }
 
-    /// Begins and ends events that are due.
+    /// Starts and ends events that are due.
     pub fn run_events(&mut self) {
         let now = self.now;
         let before = self.events.clone();
@@ -50,7 +50,7 @@ fn wrong(status: u16, why: &str) -> Answer {
     Answer::of(status, json!({ "error": why }))
 }
 
-/// Answers a machine, by its id.
+/// Answers a request of a machine, given by its id.
 pub fn answer(world: &mut World, machine: &str, asked: &Asked) -> Answer {
     if asked.header("metadata").is_none_or(|value| !value.eq_ignore_ascii_case("true")) {
         return wrong(400, "Bad request. Required metadata header not specified");
@@ -91,7 +91,7 @@ pub fn answer(world: &mut World, machine: &str, asked: &Asked) -> Answer {
     }
 }
 
-/// The interfaces of a machine, as Resource Manager tells them.
+/// Returns the network interfaces of a machine, as Resource Manager does.
 fn interfaces(world: &World, machine: &Value) -> Vec<Value> {
     let refer = list(machine, "/properties/networkProfile/networkInterfaces").iter();
     refer.filter_map(|nic| world.find(text(nic, "/id"))).map(|nic| shown(world, nic)).collect()
@@ -102,7 +102,7 @@ fn instance(world: &World, id: &str) -> Option<Value> {
     let machine = world.find(id)?;
     let body = shown(world, machine);
     let scale_set = text(&body, "/properties/virtualMachineScaleSet/id");
-    // An instance of a uniform scale set has its set in its id.
+    // For an instance of a uniform scale set, the set is part of the id.
     let scale_set = match path.steps.len() {
         4 => path.top().id(),
         _ => scale_set.to_owned(),
@@ -152,7 +152,7 @@ fn interface(world: &World, nic: &Value) -> Value {
     })
 }
 
-/// The machine's own view of the load balancers in front of it.
+/// Returns the load balancer metadata of a machine.
 fn load_balancer(world: &World, id: &str) -> Option<Value> {
     let body = shown(world, world.find(id)?);
     let (mut rules, mut tunnels, mut member) = (Vec::new(), Vec::new(), false);
@@ -179,7 +179,7 @@ fn load_balancer(world: &World, id: &str) -> Option<Value> {
     member.then(|| json!({ "loadbalancer": told }))
 }
 
-/// Pools that have an address as a member.
+/// Returns the pools that have an address as a member.
 fn by_address(world: &World, address: &str) -> Vec<String> {
     let balancers = world.resources.iter().filter(|r| r.id.contains("/loadBalancers/"));
     let pools = balancers.flat_map(|home| {
@@ -191,7 +191,7 @@ fn by_address(world: &World, address: &str) -> Vec<String> {
     pools.filter(|(_, pool)| has(pool)).map(|(id, _)| id).collect()
 }
 
-/// Rules and tunnels of one pool.
+/// Collects rules and tunnels of a pool.
 fn gather(world: &World, id: &str, local: &str, rules: &mut Vec<Value>, tunnels: &mut Vec<Value>) {
     let Some(home) = world.find(parent(id)) else { return };
     let whole = shown(world, home);
@@ -228,7 +228,7 @@ fn gather(world: &World, id: &str, local: &str, rules: &mut Vec<Value>, tunnels:
     }
 }
 
-/// The name by which events mean a machine.
+/// Returns the name of a machine in events.
 fn called(world: &World, id: &str) -> String {
     let told = instance(world, id).unwrap_or_default();
     text(&told, "/compute/name").to_owned()
@@ -236,7 +236,7 @@ fn called(world: &World, id: &str) -> String {
 
 fn events(world: &World, machine: &str) -> Value {
     let called = called(world, machine);
-    // Machines of one scale set hear of each other.
+    // Machines of a scale set see each other's events.
     let set = called.rsplit_once('_').map(|(set, _)| format!("{set}_"));
     let meant = |name: &String| {
         *name == called || set.as_ref().is_some_and(|set| name.starts_with(set.as_str()))
@@ -260,7 +260,7 @@ fn events(world: &World, machine: &str) -> Value {
     json!({ "DocumentIncarnation": world.incarnation, "Events": each })
 }
 
-/// Everybody agrees that events begin.
+/// Acknowledges events, which then start.
 fn approve(world: &mut World, asked: &Asked) -> Answer {
     let now = world.now;
     let wanted: Vec<&str> =

@@ -1,4 +1,4 @@
-//! Network interfaces: addresses, and the pools that they are in.
+//! Network interfaces: addresses and pools.
 
 use serde_json::{Value, json};
 
@@ -11,17 +11,17 @@ use crate::azure::rights::joins;
 use crate::azure::world::World;
 use crate::azure::{network, pool};
 
-/// What nobody can write, and what is there when nobody says.
+/// Members of `properties` that only Azure writes.
 const GIVEN: [&str; 5] = ["macAddress", "virtualMachine", "primary", "resourceGuid", "dnsSettings"];
 
-/// The pools of all configurations.
+/// Returns the ids of the pools of all IP configurations.
 fn pools(body: &Value) -> Vec<String> {
     let parts = list(body, "/properties/ipConfigurations").iter();
     let pools = parts.flat_map(|p| list(p, "/properties/loadBalancerBackendAddressPools"));
     pools.map(|pool| text(pool, "/id").to_owned()).collect()
 }
 
-/// What an interface must be. It is replaced whole: a pool that is left out is left.
+/// Validates an interface. A write replaces it: pools that are not named are left.
 pub fn check(
     world: &mut World,
     path: &Path,
@@ -78,7 +78,7 @@ fn configuration(
     Ok(())
 }
 
-/// An address for who has none: the one that it had before, or a free one.
+/// Assigns an address if there is none: the previous one, or a free one.
 pub fn give_address(
     world: &World,
     subnet: &str,
@@ -100,7 +100,7 @@ pub fn give_address(
     Ok(())
 }
 
-/// Nothing has an interface any more that is to go.
+/// Fails if an interface is in use and cannot be deleted.
 pub fn removable(world: &World, path: &Path) -> Told<()> {
     let body = world.find(&path.id()).map(|found| &found.body);
     let user = |member: &str| text(body.unwrap_or(&Value::Null), member);

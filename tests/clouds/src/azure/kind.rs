@@ -1,41 +1,41 @@
-//! The types of resources that there are, where each is kept, and what may be done with it.
+//! Supported resource types, where each is stored, and how it may be written.
 
 use crate::azure::path::Path;
 
-/// Where a resource is kept.
+/// Where a resource is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// As one of its own.
+    /// As a resource of its own.
     Own,
     /// In a list of this name in its parent's properties.
     Inside(&'static str),
 }
 
-/// How a write ends.
+/// How a write completes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum How {
-    /// There is no such write.
+    /// The type does not support this write.
     Never,
-    /// With the answer.
+    /// Synchronously.
     Now,
-    /// Later, by `Azure-AsyncOperation`.
+    /// Asynchronously, by `Azure-AsyncOperation`.
     Operation,
-    /// Later, by `Location`.
+    /// Asynchronously, by `Location`.
     Location,
 }
 
-/// A type of resource.
+/// A resource type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kind {
-    /// `Microsoft.Network`.
+    /// Resource provider, `Microsoft.Network` for instance.
     pub provider: &'static str,
-    /// `loadBalancers/backendAddressPools`.
+    /// Type, `loadBalancers/backendAddressPools` for instance.
     pub types: &'static str,
-    /// Where it is kept.
+    /// Where it is stored.
     pub place: Place,
-    /// How `PUT` ends.
+    /// How `PUT` completes.
     pub put: How,
-    /// How `DELETE` ends.
+    /// How `DELETE` completes.
     pub delete: How,
 }
 
@@ -51,7 +51,7 @@ const fn compute(types: &'static str) -> Kind {
 use How::{Location, Never, Now, Operation};
 use Place::{Inside, Own};
 
-/// All of them.
+/// All supported types.
 pub const KINDS: &[Kind] = &[
     network("loadBalancers", Own, Operation, Location),
     network(
@@ -106,7 +106,7 @@ pub const KINDS: &[Kind] = &[
 ];
 
 impl Kind {
-    /// Of what a path names or lists.
+    /// Returns the type of the resource or list of a path.
     pub fn of(path: &Path) -> Option<&'static Kind> {
         let types = path.types();
         KINDS.iter().find(|kind| {
@@ -115,18 +115,19 @@ impl Kind {
         })
     }
 
-    /// Of what an id names, and the id taken apart.
+    /// Parses an id; returns its type and path.
     pub fn parse(id: &str) -> Option<(&'static Kind, Path)> {
         let path = Path::parse(id)?;
         Some((Kind::of(&path)?, path))
     }
 
-    /// `Microsoft.Network/loadBalancers/backendAddressPools`.
+    /// Returns the full type, `Microsoft.Network/loadBalancers/backendAddressPools` for instance.
     pub fn whole(&self) -> String {
         format!("{}/{}", self.provider, self.types)
     }
 
-    /// The resource by whose ETag it is known: itself, or what it is kept in.
+    /// Returns the path of the resource whose ETag applies: itself, or the one in which it is
+    /// stored.
     pub fn home(&self, path: &Path) -> Path {
         match self.place {
             Place::Own => path.clone(),

@@ -1,4 +1,4 @@
-//! Private link services, the endpoints that ask for them, and the connections between.
+//! Private link services, private endpoints, and the connections between them.
 
 use serde_json::{Value, json};
 
@@ -15,10 +15,10 @@ use crate::azure::view::{DIRECT, MANUAL, link_service, look};
 use crate::azure::world::{Resource, World, guid};
 use crate::azure::{interface, network};
 
-/// What only Azure writes into a service.
+/// Members of a service that only Azure writes.
 const GIVEN: [&str; 3] = ["alias", "networkInterfaces", "privateEndpointConnections"];
 
-/// What a service must be.
+/// Validates a private link service.
 pub fn check_service(
     world: &mut World,
     path: &Path,
@@ -70,7 +70,7 @@ pub fn check_service(
     Ok(Vec::new())
 }
 
-/// Id of the interface that Azure makes for a service or an endpoint.
+/// Returns the id of the interface that Azure creates for a service or an endpoint.
 fn nic_of(path: &Path, made: &str) -> String {
     let steps = vec!["networkInterfaces".to_owned(), format!("{}.nic.{made}", path.name())];
     Path { steps, ..path.clone() }.id()
@@ -96,7 +96,7 @@ fn frontends(world: &World, path: &Path, body: &Value) -> Told<()> {
     Ok(())
 }
 
-/// A subscription is in a list of a service's.
+/// Returns true if a list of the service contains the subscription.
 fn lists(service: &Resource, member: &str, subscription: &str) -> bool {
     let all = list(&service.body, &format!("/properties/{member}/subscriptions")).iter();
     let mut all = all.filter_map(Value::as_str);
@@ -108,7 +108,7 @@ fn visible(service: &Resource, subscription: &str) -> bool {
     own.eq_ignore_ascii_case(subscription) || lists(service, "visibility", subscription)
 }
 
-/// A service may go once nobody is connected any more.
+/// Fails if a service still has connections and cannot be deleted.
 pub fn removable(world: &World, path: &Path) -> Told<()> {
     let found = world.find(&path.top().id()).filter(|_| path.steps.len() == 2);
     let connections = found.map(|f| list(&f.body, "/properties/privateEndpointConnections"));
@@ -123,7 +123,7 @@ pub fn removable(world: &World, path: &Path) -> Told<()> {
     refuse(400, "PrivateLinkServiceWithPrivateEndpointConnectionsCannotBeDeleted", why)
 }
 
-/// What the provider may write into a connection: its state.
+/// Validates a write to a connection, which may change only its state.
 pub fn check_connection(path: &Path, old: Option<&Value>, body: &mut Value) -> Told<Vec<String>> {
     let Some(old) = old else {
         let why = format!(
@@ -143,7 +143,7 @@ pub fn check_connection(path: &Path, old: Option<&Value>, body: &mut Value) -> T
     Ok(Vec::new())
 }
 
-/// What an endpoint must be.
+/// Validates a private endpoint.
 pub fn check_endpoint(
     world: &mut World,
     path: &Path,
@@ -180,7 +180,7 @@ pub fn check_endpoint(
     Ok(services)
 }
 
-/// Connects a new endpoint: an interface of its own, and a connection that waits or is approved.
+/// Connects a new endpoint: creates its interface, and a pending or approved connection.
 pub fn connect(world: &mut World, path: &Path) {
     let Some(mut body) = world.find(&path.id()).map(|found| found.body.clone()) else { return };
     let manual = list(&body, &format!("/properties/{MANUAL}")).first();
@@ -227,7 +227,7 @@ pub fn connect(world: &mut World, path: &Path) {
     world.write(&path.id(), body);
 }
 
-/// With an endpoint go its interface and its connection.
+/// Removes the interface and the connection of a deleted endpoint.
 pub fn disconnect(world: &mut World, endpoint: &Resource) {
     for nic in list(&endpoint.body, "/properties/networkInterfaces") {
         world.resources.retain(|r| !same(&r.id, text(nic, "/id")));
@@ -243,7 +243,7 @@ pub fn disconnect(world: &mut World, endpoint: &Resource) {
     }
 }
 
-/// A service leads to a load balancer.
+/// Fails if a service points to the load balancer.
 pub fn uses(world: &World, balancer: &str) -> Told<()> {
     let leads = |resource: &&Resource| {
         let to = list(&resource.body, "/properties/loadBalancerFrontendIpConfigurations");
@@ -257,7 +257,7 @@ pub fn uses(world: &World, balancer: &str) -> Told<()> {
     refuse(400, "CannotDeleteLoadBalancerWithPrivateLinkService", why)
 }
 
-/// Answers whether whoever asks may see a service.
+/// Answers whether a service is visible to the caller's subscription.
 pub fn visibility(world: &mut World, asked: &Asked, path: &Path) -> Told<Answer> {
     let alias = text(&asked.body, "/privateLinkServiceAlias");
     let found = link_service(world, alias).filter(|_| !alias.is_empty());

@@ -10,11 +10,11 @@ use crate::azure::world::World;
 pub struct Member {
     /// Id of the IP configuration.
     pub configuration: String,
-    /// Its address.
+    /// Address.
     pub address: String,
 }
 
-/// All members by interface.
+/// Returns all members by interface.
 pub fn members(world: &World, pool: &str) -> Vec<Member> {
     let mut found = Vec::new();
     for nic in world.resources.iter().filter(|r| is_interface(&r.id)) {
@@ -39,19 +39,19 @@ fn parent_list(id: &str) -> &str {
     above(id)
 }
 
-/// The entries of a pool that are addresses.
+/// Returns the entries of a pool that are addresses.
 pub fn addresses(pool: &Value) -> impl Iterator<Item = &Value> {
     let entries = list(pool, "/properties/loadBalancerBackendAddresses");
     entries.iter().filter(|entry| entry.pointer("/properties/ipAddress").is_some())
 }
 
-/// What `adminState` says of the member of this name.
+/// Returns the `adminState` of the member of this name.
 pub fn admin<'a>(pool: &'a Value, name: &str) -> Option<&'a Value> {
     let entries = list(pool, "/properties/loadBalancerBackendAddresses").iter();
     entries.filter(|e| text(e, "/name") == name).find_map(|e| e.pointer("/properties/adminState"))
 }
 
-/// The name of an interface's entry: its group, its own name and its configuration's.
+/// Returns the name of an interface's entry: resource group, interface and IP configuration.
 pub fn entry_name(configuration: &str) -> String {
     let group = configuration.split('/').nth(4).unwrap_or_default();
     format!("{group}_{}{}", name(parent(configuration)), name(configuration))

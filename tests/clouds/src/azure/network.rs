@@ -1,4 +1,4 @@
-//! Virtual networks and their subnets.
+//! Virtual networks and subnets.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use crate::azure::answer::{Told, defaults, list, missing, object_member, put, re
 use crate::azure::path::{Path, name, parent, same};
 use crate::azure::world::World;
 
-/// First and last address of a prefix, as numbers, and whether it is IPv6.
+/// Returns first and last address of a prefix as numbers, and whether it is IPv6.
 fn range(prefix: &str) -> Option<(u128, u128, bool)> {
     let (address, length) = prefix.split_once('/')?;
     let (address, length): (IpAddr, u32) = (address.parse().ok()?, length.parse().ok()?);
@@ -42,27 +42,27 @@ fn overlap(one: &str, other: &str) -> bool {
     one.2 == other.2 && one.0 <= other.1 && other.0 <= one.1
 }
 
-/// The prefixes of a subnet.
+/// Returns the prefixes of a subnet.
 fn prefixes(subnet: &Value) -> Vec<&str> {
     let several = list(subnet, "/properties/addressPrefixes").iter().filter_map(Value::as_str);
     let one = text(subnet, "/properties/addressPrefix");
     several.chain(Some(one).filter(|one| !one.is_empty())).collect()
 }
 
-/// The prefixes of a network.
+/// Returns the address space of a network.
 fn spaces(network: &Value) -> Vec<&str> {
     let spaces = list(network, "/properties/addressSpace/addressPrefixes");
     spaces.iter().filter_map(Value::as_str).collect()
 }
 
-/// A network has this address.
+/// Returns true if the network contains the address.
 pub fn contains(network: &Value, address: IpAddr) -> bool {
     let host = if address.is_ipv4() { 32 } else { 128 };
     let prefix = format!("{address}/{host}");
     spaces(network).iter().any(|space| inside(&prefix, space))
 }
 
-/// A subnet that something refers to.
+/// Returns a subnet that a resource refers to, or an error if it is absent.
 pub fn subnet(world: &World, from: &str, id: &str) -> Told<Value> {
     let network = world.find(parent(id));
     let subnets = network.map(|n| list(&n.body, "/properties/subnets")).unwrap_or_default();
@@ -70,7 +70,7 @@ pub fn subnet(world: &World, from: &str, id: &str) -> Told<Value> {
     found.cloned().map_or_else(|| missing(id, from), Ok)
 }
 
-/// A free address of a subnet; Azure keeps the first four.
+/// Returns a free address of a subnet; Azure reserves the first four.
 pub fn free(world: &World, id: &str, taken: &[String]) -> Told<String> {
     let found = subnet(world, id, id)?;
     let first = prefixes(&found).first().copied().and_then(range);
@@ -86,7 +86,7 @@ pub fn free(world: &World, id: &str, taken: &[String]) -> Told<String> {
     }
 }
 
-/// All private addresses that somebody has.
+/// Returns all private addresses in use.
 fn used(world: &World) -> Vec<String> {
     fn gather(value: &Value, found: &mut Vec<String>) {
         match value {
@@ -103,7 +103,7 @@ fn used(world: &World) -> Vec<String> {
     found
 }
 
-/// What a network must be; it keeps its subnets where a body doesn't name them.
+/// Validates a network; it keeps its subnets if the body has none.
 pub fn check(old: Option<&Value>, body: &mut Value) -> Told<Vec<String>> {
     if let Some(bad) = spaces(body).into_iter().find(|space| range(space).is_none()) {
         let why = format!("The address prefix '{bad}' is invalid.");
@@ -120,7 +120,7 @@ pub fn check(old: Option<&Value>, body: &mut Value) -> Told<Vec<String>> {
     Ok(Vec::new())
 }
 
-/// What a subnet must be.
+/// Validates a subnet.
 pub fn check_subnet(world: &World, path: &Path, body: &mut Value) -> Told<Vec<String>> {
     let home = path.parent().and_then(|home| world.find(&home.id()));
     let empty = Value::Null;
@@ -161,7 +161,7 @@ pub fn check_subnet(world: &World, path: &Path, body: &mut Value) -> Told<Vec<St
     Ok(Vec::new())
 }
 
-/// Policies are on unless somebody says otherwise, and so they are again when a write forgets them.
+/// Sets the default policies, also if a write leaves them out.
 fn policies(subnet: &mut Value) {
     let properties = object_member(subnet, "properties");
     let given = [
@@ -171,7 +171,7 @@ fn policies(subnet: &mut Value) {
     defaults(properties, given);
 }
 
-/// Nothing has an address of a subnet.
+/// Fails if a subnet is in use and cannot be deleted.
 pub fn removable(world: &World, path: &Path) -> Told<()> {
     let id = path.id();
     let user = world.resources.iter().find(|resource| refers(&resource.body, &id));
@@ -185,7 +185,7 @@ pub fn removable(world: &World, path: &Path) -> Told<()> {
     refuse(400, "InUseSubnetCannotBeDeleted", why)
 }
 
-/// Somewhere in a body is this id as a reference.
+/// Returns true if a body contains a reference to this id.
 pub fn refers(value: &Value, id: &str) -> bool {
     match value {
         Value::Object(members) => members.iter().any(|(name, value)| match value {

@@ -1,4 +1,4 @@
-//! Operations that go on after their request was answered.
+//! Long operations, which continue after their request was answered.
 
 use serde_json::{Value, json};
 
@@ -8,24 +8,25 @@ use crate::azure::path::same;
 pub use crate::azure::world::{End, Operation, Outcome};
 use crate::azure::world::{Resource, World, guid};
 
-/// What a write is about to do.
+/// A planned write.
 pub struct Plan {
-    /// `PUT loadBalancers`.
+    /// Name of the operation, `PUT loadBalancers` for instance.
     pub name: String,
-    /// How it ends.
+    /// How it completes.
     pub how: How,
-    /// What it is about.
+    /// Id of the item that is written.
     pub item: String,
-    /// What it is kept in, or itself, first, and what else it touches.
+    /// Ids of the resource in which the item is stored, or itself, first, and of others that
+    /// change.
     pub resources: Vec<String>,
-    /// What was there before.
+    /// Resources before the write.
     pub before: Vec<Resource>,
-    /// Its end, where the write itself decides.
+    /// Result, if the write itself determines it.
     pub end: Option<End>,
 }
 
 impl World {
-    /// Refuses a write while another one is on its way.
+    /// Fails while another operation on one of the resources is in progress.
     pub fn free(&self, resources: &[String]) -> Told<()> {
         let busy = self.operations.iter().find(|operation| {
             let meets = |id: &String| resources.iter().any(|other| same(id, other));
@@ -40,7 +41,7 @@ impl World {
         refuse(409, "AnotherOperationInProgress", why)
     }
 
-    /// Path of an operation's state.
+    /// Returns the path of an operation's state.
     fn place_of(&self, id: &str, what: &str) -> String {
         let subscription = self.groups.first().map_or("", |group| group.as_str());
         let subscription = subscription.split('/').nth(2).unwrap_or_default();
@@ -65,8 +66,8 @@ impl World {
         })
     }
 
-    /// Begins an operation whose change is already carried out, unless it is over at once. True
-    /// where it goes on.
+    /// Starts an operation whose change has been made already. Returns its id, or `None` if it
+    /// completes at once.
     pub fn begin(&mut self, plan: Plan, result: Option<Value>) -> Option<String> {
         let end = plan.end.clone().unwrap_or_else(|| self.outcome(&plan.name));
         let at_once = plan.how == How::Now || (self.pace.is_zero() && end == End::Succeed);
@@ -91,7 +92,7 @@ impl World {
         Some(id)
     }
 
-    /// Puts the headers of an operation on the answer that began it.
+    /// Adds the headers of an operation to the response that started it.
     pub fn announce(&self, answer: Answer, id: &str, how: How, base: &str) -> Answer {
         let answer = answer.with("retry-after", self.pause.to_string());
         match how {
@@ -106,7 +107,7 @@ impl World {
         }
     }
 
-    /// Carries out the ends of operations that are over.
+    /// Completes the operations whose time has come.
     pub fn settle(&mut self) {
         for place in 0..self.operations.len() {
             let operation = &mut self.operations[place];
@@ -133,7 +134,8 @@ impl World {
         }
     }
 
-    /// `Succeeded`, or what goes on or went wrong with a resource.
+    /// Returns the provisioning state of a resource: `Succeeded` unless an operation is in progress
+    /// or has failed.
     pub fn state_of(&self, resource: &Resource) -> &'static str {
         let about = |operation: &&Operation| {
             !operation.settled && operation.resources.first().is_some_and(|r| same(r, &resource.id))
@@ -150,7 +152,7 @@ impl World {
         }
     }
 
-    /// Answers a poll; `results` by `Location`.
+    /// Answers a poll; `results` for `Location`.
     pub fn poll(&self, id: &str, results: bool, base: &str) -> Told<Answer> {
         let Some(operation) = self.operations.iter().find(|o| o.id == id) else {
             let why = format!("The operation '{id}' was not found.");

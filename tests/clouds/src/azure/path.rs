@@ -1,20 +1,20 @@
-//! Paths and ids of Resource Manager, which are the same thing, in any case of letters.
+//! Paths of Resource Manager, which are also resource ids; they are case-insensitive.
 
-/// A path taken apart.
+/// A parsed path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Path {
-    /// Its subscription.
+    /// Subscription.
     pub subscription: String,
-    /// Its resource group, where it has one.
+    /// Resource group, if there is one.
     pub group: Option<String>,
-    /// `Microsoft.Network`.
+    /// Resource provider, `Microsoft.Network` for instance.
     pub provider: String,
-    /// Types and names in turn; a type at the end is a list of resources or an action.
+    /// Alternating types and names; a type at the end is a list of resources or an action.
     pub steps: Vec<String>,
 }
 
 impl Path {
-    /// Of a path from `/subscriptions/` on.
+    /// Parses a path from `/subscriptions/` on.
     pub fn parse(text: &str) -> Option<Path> {
         let mut words = text.strip_prefix('/')?.split('/');
         let mut keyed = |key: &str| {
@@ -31,33 +31,33 @@ impl Path {
         whole.then_some(Path { subscription, group, provider, steps })
     }
 
-    /// Its types, `loadBalancers/backendAddressPools`.
+    /// Returns the types, `loadBalancers/backendAddressPools` for instance.
     pub fn types(&self) -> String {
         self.steps.iter().step_by(2).map(String::as_str).collect::<Vec<_>>().join("/")
     }
 
-    /// It names one resource.
+    /// Returns true if the path names a single resource.
     pub fn is_item(&self) -> bool {
         self.steps.len().is_multiple_of(2)
     }
 
-    /// The name at its end.
+    /// Returns the last name.
     pub fn name(&self) -> &str {
         self.steps.last().map_or("", String::as_str)
     }
 
-    /// The resource that this one lies in.
+    /// Returns the path of the parent resource.
     pub fn parent(&self) -> Option<Path> {
         let keep = self.steps.len().checked_sub(2).filter(|n| *n > 0)?;
         Some(Path { steps: self.steps[..keep].to_vec(), ..self.clone() })
     }
 
-    /// Its topmost resource.
+    /// Returns the path of the topmost resource.
     pub fn top(&self) -> Path {
         Path { steps: self.steps.iter().take(2).cloned().collect(), ..self.clone() }
     }
 
-    /// As an id is written.
+    /// Returns the path as an id.
     pub fn id(&self) -> String {
         let group = self.group.iter().map(|group| format!("/resourceGroups/{group}"));
         let group: String = group.collect();
@@ -66,23 +66,23 @@ impl Path {
     }
 }
 
-/// Two ids mean the same resource.
+/// Returns true if two ids name the same resource.
 pub fn same(one: &str, other: &str) -> bool {
     one.trim_end_matches('/').eq_ignore_ascii_case(other.trim_end_matches('/'))
 }
 
-/// The id of what an id lies in: without its last type and name.
+/// Returns the id of the parent, without the last type and name.
 pub fn parent(id: &str) -> &str {
     let cut = id.rmatch_indices('/').nth(1).map_or(0, |(at, _)| at);
     &id[..cut]
 }
 
-/// An id without its last word: of a resource the list that it is in, of a list what it lies in.
+/// Returns an id without its last segment: the list of a resource, or the parent of a list.
 pub fn above(id: &str) -> &str {
     id.rsplit_once('/').map_or("", |(above, _)| above)
 }
 
-/// The name at an id's end.
+/// Returns the last segment of an id.
 pub fn name(id: &str) -> &str {
     id.rsplit('/').next().unwrap_or_default()
 }

@@ -14,7 +14,7 @@ fn invalid<T>(why: impl Into<String>) -> Told<T> {
     refuse(400, "InvalidRequestFormat", why)
 }
 
-/// What tunnels must be.
+/// Validates the tunnels of a pool.
 pub fn tunnels(pool: &Value, sku: &str) -> Told<()> {
     let tunnels = list(pool, "/properties/tunnelInterfaces");
     let of = text(pool, "/name");
@@ -48,7 +48,7 @@ pub fn tunnels(pool: &Value, sku: &str) -> Told<()> {
     Ok(())
 }
 
-/// What a pool must be. It is replaced whole: what is left out is gone.
+/// Validates a pool. A write replaces it: what is left out is removed.
 pub fn check(
     world: &mut World,
     path: &Path,
@@ -94,7 +94,7 @@ fn body_network(entry: &Value) -> String {
     if network.is_empty() { parent(subnet).to_owned() } else { network.to_owned() }
 }
 
-/// A member by address lies in the pool's network.
+/// Validates a member by address, which must be in the pool's network.
 fn address(
     world: &World,
     path: &Path,
@@ -122,20 +122,20 @@ fn address(
     refuse(400, "PrivateIPAddressNotInVirtualNetwork", why)
 }
 
-/// Members by interface and by address don't go together.
+/// Returns the error for a pool with members by interface and by address.
 pub fn mixed<T>(pool: &str) -> Told<T> {
     let why = format!("Pool '{pool}' can't have members by interface and by address at once.");
     refuse(400, "BackendAddressPoolCannotMixNicAndIp", why)
 }
 
-/// Nobody is in a pool by interface, and no rule leads to it.
+/// Fails if the pool has a member by interface.
 pub fn unused(world: &World, pool: &str) -> Told<()> {
     let Some(member) = members(world, pool).into_iter().next() else { return Ok(()) };
     let why = format!("{pool} is in use by {} and can't be deleted.", member.configuration);
     refuse(400, "InUseBackendAddressPoolCannotBeDeleted", why)
 }
 
-/// A pool or a load balancer may go.
+/// Fails if a pool, or a load balancer with its pools, is in use and cannot be deleted.
 pub fn removable(world: &World, path: &Path) -> Told<()> {
     let Some(home) = world.find(&path.top().id()) else { return Ok(()) };
     let pools = list(&home.body, "/properties/backendAddressPools").iter();

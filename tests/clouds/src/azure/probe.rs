@@ -1,4 +1,4 @@
-//! What a load balancer's probes say about the members of its pools.
+//! Health probes of pool members.
 
 use serde_json::{Value, json};
 
@@ -12,21 +12,21 @@ use crate::azure::rule::rules_of;
 use crate::azure::view::shown;
 use crate::azure::world::{Backend, World};
 
-/// Whom a probe asks, and for what.
+/// Target of a probe.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
     /// Id of the pool.
     pub pool: String,
-    /// The member's address.
+    /// Address of the member.
     pub address: String,
-    /// The probe's port.
+    /// Port of the probe.
     pub port: u64,
-    /// What is asked for over HTTP; none is a connection only.
+    /// Path of the HTTP request; `None` for TCP.
     pub path: Option<String>,
 }
 
 impl World {
-    /// Members as pools have them now.
+    /// Returns the current members of all pools: pool, address, IP configuration.
     fn backends_now(&self) -> Vec<(String, String, Option<String>)> {
         let mut found = Vec::new();
         for home in self.resources.iter().filter(|r| r.id.contains("/loadBalancers/")) {
@@ -44,13 +44,13 @@ impl World {
         found
     }
 
-    /// The addresses of a pool's members, of either kind.
+    /// Returns the addresses of a pool's members, of either kind.
     pub fn members(&self, pool: &str) -> Vec<String> {
         let all = self.backends_now().into_iter();
         all.filter(|(of, _, _)| same(of, pool)).map(|(_, address, _)| address).collect()
     }
 
-    /// Carries out all probes until now.
+    /// Performs all probes until now.
     pub fn run_probes(&mut self) {
         let there = self.backends_now();
         self.backends.retain(|b| there.iter().any(|(p, a, _)| *p == b.pool && *a == b.address));
@@ -65,20 +65,20 @@ impl World {
         self.backends.iter_mut().for_each(|backend| backend.pass(now, interval));
     }
 
-    /// What the probes of a member bring from now on.
+    /// Sets the result of a member's probes from now on.
     pub fn probed(&mut self, pool: &str, address: &str, good: bool) {
         let found = self.backends.iter_mut().filter(|b| b.pool == pool && b.address == address);
         found.for_each(|backend| backend.good = good);
     }
 
-    /// A member of a pool gets new flows: its probes say so, and nobody set it down.
+    /// Returns true if a member receives new flows, by its probes and its administrative state.
     pub fn serves(&self, pool: &str, address: &str) -> bool {
         let found = self.backends.iter().find(|b| same(&b.pool, pool) && b.address == address);
         let admin = self.admin(pool, address);
         found.is_some_and(|backend| backend.serves(admin.as_deref(), self.is_probed(pool)))
     }
 
-    /// A rule that leads to a pool has a probe, or none leads there.
+    /// Returns true if a rule of the pool has a probe, or if the pool has no rules.
     fn is_probed(&self, pool: &str) -> bool {
         let home = Path::parse(pool).and_then(|path| self.find(&path.top().id()));
         let rules = home.map(|home| rules_of(&home.body, pool)).unwrap_or_default();
@@ -86,7 +86,7 @@ impl World {
         rules.is_empty() || rules.iter().any(probes)
     }
 
-    /// `adminState` of a member.
+    /// Returns the `adminState` of a member.
     pub fn admin(&self, pool: &str, address: &str) -> Option<String> {
         let backend = self.backends.iter().find(|b| same(&b.pool, pool) && b.address == address);
         let configuration = backend.and_then(|backend| backend.configuration.clone());
@@ -99,7 +99,7 @@ impl World {
         entry?.pointer("/properties/adminState").and_then(Value::as_str).map(str::to_owned)
     }
 
-    /// Whom to probe, as the rules of the load balancers want it.
+    /// Returns the targets to probe, according to the load balancers' rules.
     pub fn probe_targets(&self) -> Vec<Target> {
         let mut found = Vec::new();
         for backend in &self.backends {
@@ -126,7 +126,7 @@ impl World {
     }
 }
 
-/// Answers how the members of a rule's pools are.
+/// Answers a request for the health of the members of a rule's pools.
 pub fn health(world: &mut World, asked: &Asked, path: &Path) -> Told<Answer> {
     let home = path.top().id();
     let rule = path.steps.get(3).cloned().unwrap_or_default();

@@ -1,41 +1,41 @@
-//! Requests, taken apart and named.
+//! Parsing and naming of requests.
 
 use serde_json::Value;
 
 use crate::azure::kind::Kind;
 use crate::azure::path::Path;
 
-/// A request taken apart.
+/// A parsed request.
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
-    /// `GET`.
+    /// Method, `GET` for instance.
     pub method: String,
-    /// The path, decoded.
+    /// Decoded path.
     pub path: String,
-    /// The query, decoded.
+    /// Decoded query parameters.
     pub query: Vec<(String, String)>,
-    /// Headers, names in small letters.
+    /// Headers, with lower-case names.
     pub headers: Vec<(String, String)>,
-    /// The body as JSON; a form as an object.
+    /// JSON body; a form as an object.
     pub body: Value,
-    /// `https://localhost:PORT`, by which links lead back here.
+    /// Base URL for links, `https://localhost:PORT`.
     pub base: String,
 }
 
 impl Asked {
-    /// A header.
+    /// Returns the value of a header.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// A member of the query.
+    /// Returns the value of a query parameter.
     pub fn query(&self, name: &str) -> Option<&str> {
         let found = self.query.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
     }
 }
 
-/// The name of an operation, for faults, outcomes and calls.
+/// Returns the name of an operation, for faults, outcomes and calls.
 pub fn operation(method: &str, path: &str) -> String {
     if path.ends_with("/oauth2/v2.0/token") {
         return format!("{method} token");

@@ -1,10 +1,10 @@
-//! Permissions: which actions are refused, and how.
+//! Permissions: which actions are denied, and how.
 
 use crate::azure::answer::{Told, refuse};
 use crate::azure::path::Path;
 use crate::azure::world::World;
 
-/// The object id of whoever asks.
+/// Object id of the caller.
 pub const OBJECT: &str = "00000000-0000-0000-0000-00000000000b";
 
 pub fn allowed(world: &World, action: &str, scope: &str) -> Told<()> {
@@ -20,7 +20,7 @@ pub fn allowed(world: &World, action: &str, scope: &str) -> Told<()> {
     refuse(403, "AuthorizationFailed", why)
 }
 
-/// A write joins another resource, which takes an action of its own there.
+/// Checks the permission for an action on another resource to which a write refers.
 pub fn joins(world: &World, path: &Path, action: &str, linked: &str) -> Told<()> {
     let action = format!("Microsoft.Network/{action}");
     if !world.forbids(&action) {

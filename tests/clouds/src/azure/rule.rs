@@ -5,12 +5,12 @@ use serde_json::Value;
 use crate::azure::answer::{list, text};
 use crate::azure::path::same;
 
-/// The SKU of a load balancer.
+/// Returns the SKU of a load balancer.
 pub fn sku(body: &Value) -> &str {
     Some(text(body, "/sku/name")).filter(|sku| !sku.is_empty()).unwrap_or("Basic")
 }
 
-/// Rules of a load balancer that refer to one of its parts.
+/// Returns the rules of a load balancer that refer to one of its parts.
 pub fn rules<'a>(body: &'a Value, id: &'a str) -> impl Iterator<Item = &'a Value> {
     list(body, "/properties/loadBalancingRules").iter().filter(move |rule| {
         let single = ["frontendIPConfiguration", "backendAddressPool", "probe"];
@@ -20,7 +20,7 @@ pub fn rules<'a>(body: &'a Value, id: &'a str) -> impl Iterator<Item = &'a Value
     })
 }
 
-/// Rules by which a pool is used.
+/// Returns the rules that use a pool.
 pub fn rules_of(body: &Value, pool: &str) -> Vec<Value> {
     rules(body, pool).cloned().collect()
 }

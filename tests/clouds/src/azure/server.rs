@@ -1,4 +1,4 @@
-//! The servers: Resource Manager with its login over TLS, and a metadata service for each machine.
+//! Servers: Resource Manager and login over TLS, and a metadata service for each machine.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -20,27 +20,27 @@ use crate::azure::world::World;
 use crate::azure::{bodies, control, identity, imds, tls};
 use crate::faults::{Fault, Faults, Rule};
 
-/// Headers that calls keep.
+/// Headers that are recorded with calls.
 const HEADERS: [&str; 6] =
     ["authorization", "content-type", "if-match", "if-none-match", "metadata", "x-forwarded-for"];
 
-/// Which of the servers is asked.
+/// Server that received a request.
 #[derive(Clone)]
 enum Side {
     Arm,
-    /// A machine's metadata service; none is the world's `own` machine's.
+    /// Metadata service of a machine; `None` for the `own` machine.
     Machine(Option<String>),
 }
 
 impl Standin {
-    /// Serves a world, for as long as the runtime runs.
+    /// Starts a server with this state; it runs as long as the runtime.
     pub async fn start(world: World) -> std::io::Result<Standin> {
         let arm = TcpListener::bind("127.0.0.1:0").await?;
         Standin::listen(arm, TcpListener::bind("127.0.0.1:0").await?, &[], world)
     }
 
-    /// The same on sockets of the caller's. The certificate is for `localhost`, the address of the
-    /// first socket, and these names; the first of them is the one in `url`.
+    /// Like [`Standin::start`], on given sockets. The certificate is valid for `localhost`, the
+    /// address of the first socket, and these names; the first name is used in `url`.
     pub fn listen(
         resources: TcpListener,
         metadata: TcpListener,
@@ -68,7 +68,7 @@ impl Standin {
         Router::new().fallback(serve).with_state((self.clone(), side))
     }
 
-    /// The metadata service of another machine, by its id, as `http://127.0.0.1:...`.
+    /// Starts the metadata service of another machine, by id; returns its URL.
     pub async fn machine(&self, id: &str) -> std::io::Result<String> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}", listener.local_addr()?);
@@ -78,7 +78,7 @@ impl Standin {
     }
 }
 
-/// A body that breaks off.
+/// A body that fails with a connection reset.
 struct Broken;
 
 impl http_body::Body for Broken {
@@ -97,12 +97,12 @@ fn pairs(text: &str) -> Vec<(String, String)> {
     form_urlencoded::parse(text.as_bytes()).into_owned().collect()
 }
 
-/// A path with `%2A` and the like as the characters that they mean.
+/// Decodes the percent-encoding of a path.
 fn decoded(path: &str) -> String {
     percent_decode_str(path).decode_utf8_lossy().into_owned()
 }
 
-/// Takes a request apart.
+/// Parses a request.
 fn asked(standin: &Standin, parts: &axum::http::request::Parts, body: &[u8]) -> Asked {
     let headers = parts
         .headers
@@ -178,7 +178,7 @@ async fn serve(State((standin, side)): State<(Standin, Side)>, request: Request)
     reply(status, &headers, text)
 }
 
-/// The header `Retry-After` of a fault, in seconds or as a date by Azure's own clock.
+/// Returns the `Retry-After` header of a fault, in seconds or as a date by Azure's clock.
 fn after(world: &World, rule: &Rule) -> Option<String> {
     let seconds = rule.retry_after?;
     let date = UNIX_EPOCH + Duration::from_secs(world.clock() + seconds);

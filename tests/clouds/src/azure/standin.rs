@@ -1,4 +1,4 @@
-//! A stand-in that runs: its world, its faults, the calls that came in.
+//! A running emulator: state, faults, and recorded calls.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,41 +13,41 @@ use serde_json::Value;
 use crate::azure::world::World;
 use crate::faults::{Faults, Rule};
 
-/// A call that came in, and how it was answered.
+/// A recorded call, with the status of its response.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Call {
-    /// `PUT networkInterfaces`, `/metadata/instance` and so on.
+    /// Name of the operation: `PUT networkInterfaces`, `/metadata/instance` and so on.
     pub operation: String,
-    /// `PUT`.
+    /// Method, `PUT` for instance.
     pub method: String,
-    /// Its path.
+    /// Path.
     pub path: String,
-    /// Its query.
+    /// Query parameters.
     pub query: BTreeMap<String, String>,
-    /// The headers that matter here; of `authorization` only its kind.
+    /// Relevant headers; of `authorization` only the scheme.
     pub headers: BTreeMap<String, String>,
-    /// Its body; a form as an object.
+    /// Body; a form as an object.
     pub body: Value,
-    /// The answer's status; 0 where there was none.
+    /// Status of the response; 0 if there was none.
     pub status: u16,
 }
 
-/// What requests and tests share.
+/// State shared by requests and tests.
 pub(super) struct Inside {
     pub(super) world: World,
     pub(super) faults: Faults,
     pub(super) calls: Vec<Call>,
 }
 
-/// A running stand-in. Clones are the same one.
+/// A running emulator. Clones share it.
 #[derive(Clone)]
 pub struct Standin {
     pub(super) inside: Arc<Mutex<Inside>>,
-    /// `https://localhost:...`: Resource Manager, and the login.
+    /// URL of Resource Manager and login, `https://localhost:...`.
     pub url: String,
-    /// `http://127.0.0.1:...`: the metadata service of the world's `own` machine.
+    /// URL of the `own` machine's metadata service, `http://127.0.0.1:...`.
     pub imds: String,
-    /// The authority that signed `url`'s certificate, as PEM.
+    /// Certificate of the authority that signed the server's certificate, in PEM.
     pub ca: String,
 }
 
@@ -56,17 +56,17 @@ impl Standin {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at the world, or changes it.
+    /// Reads or changes the state.
     pub fn with<T>(&self, look: impl FnOnce(&mut World) -> T) -> T {
         look(&mut self.lock().world)
     }
 
-    /// Lets time pass.
+    /// Advances the clock.
     pub fn advance(&self, by: Duration) {
         self.with(|world| world.advance(by));
     }
 
-    /// Adds a rule of misbehaviour.
+    /// Adds a fault rule.
     pub fn fault(&self, rule: Rule) {
         self.lock().faults.rules.push(rule);
     }
@@ -76,23 +76,23 @@ impl Standin {
         self.lock().faults.rng.seed(seed);
     }
 
-    /// Behaves again.
+    /// Removes all fault rules.
     pub fn behave(&self) {
         self.lock().faults.rules.clear();
     }
 
-    /// All calls since the last time that somebody took them.
+    /// Returns the calls since they were last taken, and clears them.
     pub fn take_calls(&self) -> Vec<Call> {
         std::mem::take(&mut self.lock().calls)
     }
 
-    /// The same, and they stay.
+    /// Returns the calls since they were last taken, without clearing them.
     pub fn calls(&self) -> Vec<Call> {
         self.lock().calls.clone()
     }
 }
 
-/// An answer on its way.
+/// Returns an HTTP response.
 pub fn reply(status: u16, headers: &[(&'static str, String)], text: String) -> Response {
     let json = text.starts_with('{');
     let mut response = Response::new(Body::from(text));

@@ -1,4 +1,4 @@
-//! TLS with a certification authority of its own, as clients that verify want it.
+//! TLS with the emulator's own certificate authority, for clients that verify certificates.
 
 use std::io::{Error, Result};
 use std::net::SocketAddr;
@@ -11,8 +11,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::{ServerConfig, crypto, pki_types};
 use tokio_rustls::server::TlsStream;
 
-/// A certificate for these names, and the authority that signed it, as PEM. It takes both: clients
-/// refuse a leaf that is its own authority.
+/// Creates a certificate for these names; returns it with the certificate of its authority in PEM.
+/// Both are needed, because clients reject a leaf certificate that is its own authority.
 pub fn made(names: &[String]) -> Result<(Arc<ServerConfig>, String)> {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -32,15 +32,15 @@ pub fn made(names: &[String]) -> Result<(Arc<ServerConfig>, String)> {
     Ok((Arc::new(config), ca))
 }
 
-/// Connections whose handshake is over. Handshakes go on side by side, and one that never ends
-/// holds up nobody.
+/// A listener for connections after their TLS handshake. Handshakes run concurrently, so that an
+/// unfinished one delays no other connection.
 pub struct Listener {
     address: SocketAddr,
     ready: mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr)>,
 }
 
 impl Listener {
-    /// On a socket.
+    /// Accepts connections on a socket.
     pub fn new(listener: TcpListener, config: Arc<ServerConfig>) -> Result<Listener> {
         let address = listener.local_addr()?;
         let (sender, ready) = mpsc::channel(64);

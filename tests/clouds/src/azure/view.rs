@@ -1,4 +1,4 @@
-//! Resources as they are returned: what is stored, and what is derived from others.
+//! Resources as returned: stored members, and members derived from other resources.
 
 use serde_json::{Value, json};
 
@@ -10,12 +10,12 @@ use crate::azure::path::{Path, above, name, same};
 use crate::azure::rule::{rules, sku};
 use crate::azure::world::{Resource, World, guid};
 
-/// Connections that the service's owner approves, in an endpoint.
+/// Member of an endpoint: connections that need the service owner's approval.
 pub const MANUAL: &str = "manualPrivateLinkServiceConnections";
-/// Connections that are approved by themselves, in an endpoint.
+/// Member of an endpoint: connections that are approved automatically.
 pub const DIRECT: &str = "privateLinkServiceConnections";
 
-/// A resource that is kept as its own, as it is told.
+/// Returns a separately stored resource in its returned form.
 pub fn shown(world: &World, resource: &Resource) -> Value {
     let path = Path::parse(&resource.id);
     let kind = path.as_ref().and_then(Kind::of);
@@ -26,7 +26,7 @@ pub fn shown(world: &World, resource: &Resource) -> Value {
     put(&mut body, "type", Some(kind.whole().into()));
     put(&mut body, "etag", Some(etag.as_str().into()));
     let state = world.state_of(resource);
-    // Records have none.
+    // Record sets have no provisioning state.
     let told = (!dns::is_record(kind.types)).then(|| state.into());
     put(object_member(&mut body, "properties"), "provisioningState", told);
     for inner in KINDS {
@@ -54,7 +54,7 @@ pub fn shown(world: &World, resource: &Resource) -> Value {
     body
 }
 
-/// What a path names, as it is told, and its ETag.
+/// Returns the resource of a path in its returned form, with its ETag.
 pub fn look(world: &World, path: &Path, kind: &Kind) -> Option<(Value, String)> {
     let home = world.find(&kind.home(path).id())?;
     let whole = shown(world, home);
@@ -65,14 +65,14 @@ pub fn look(world: &World, path: &Path, kind: &Kind) -> Option<(Value, String)> 
 }
 
 impl World {
-    /// A resource as it is told, by its id.
+    /// Returns the resource of an id in its returned form.
     pub fn shown(&self, id: &str) -> Option<Value> {
         let (kind, path) = Kind::parse(id)?;
         look(self, &path, kind).map(|(shown, _)| shown)
     }
 }
 
-/// Writes what follows from other resources into a load balancer.
+/// Adds the derived members of a load balancer.
 fn show_balancer(world: &World, resource: &Resource, body: &mut Value) {
     let sku = sku(body).to_owned();
     put(body, "sku", Some(json!({ "name": sku, "tier": "Regional" })));
@@ -108,7 +108,7 @@ fn show_balancer(world: &World, resource: &Resource, body: &mut Value) {
     }
 }
 
-/// Writes what follows from interfaces into a pool.
+/// Adds the derived members of a pool.
 fn show_pool(world: &World, home: &Resource, sku: &str, pool: &mut Value) {
     let id = text(pool, "/id").to_owned();
     let members = members(world, &id);
@@ -143,7 +143,7 @@ fn show_pool(world: &World, home: &Resource, sku: &str, pool: &mut Value) {
     }
 }
 
-/// Writes defaults into an interface.
+/// Adds the defaults of an interface.
 fn show_interface(body: &mut Value) {
     let properties = object_member(body, "properties");
     let given = [
@@ -154,7 +154,7 @@ fn show_interface(body: &mut Value) {
     defaults(properties, given);
 }
 
-/// Writes into an endpoint how its connection stands.
+/// Adds the state of an endpoint's connection.
 fn show_endpoint(world: &World, resource: &Resource, body: &mut Value) {
     for member in [MANUAL, DIRECT] {
         for connection in list_mut(body, member) {
@@ -176,7 +176,7 @@ fn show_endpoint(world: &World, resource: &Resource, body: &mut Value) {
     }
 }
 
-/// A service by its id or its alias.
+/// Returns a service by id or alias.
 pub fn link_service<'a>(world: &'a World, wanted: &str) -> Option<&'a Resource> {
     let mut services = world.resources.iter().filter(|r| r.id.contains("/privateLinkServices/"));
     services.find(|r| same(&r.id, wanted) || text(&r.body, "/properties/alias") == wanted)

@@ -1,4 +1,4 @@
-//! All that there is: resources, operations on their way, tokens, scheduled events, probes.
+//! State of the Azure emulator: resources, operations, tokens, scheduled events, probes.
 
 use std::time::Duration;
 
@@ -20,87 +20,86 @@ pub use login::{Application, Token};
 pub use operation::{End, Operation, Outcome};
 pub use resource::{Resource, guid};
 
-/// What Azure knows. Everything in it can be read and set, over HTTP too.
+/// State of the emulator. All of it can be read and set, also over HTTP.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct World {
-    /// The time since its beginning; it moves by `advance` only.
+    /// Time since the start; changed by `advance` only.
     pub now: Duration,
-    /// When it began, in seconds since 1970.
+    /// Time of the start, in seconds since 1970.
     pub epoch: u64,
-    /// How far Azure's clock (`Date`, tokens' times) is off, in seconds.
+    /// Error of Azure's clock (`Date`, times of tokens), in seconds.
     pub skew: i64,
-    /// `AzurePublicCloud`, as the metadata service spells it.
+    /// Azure environment, as IMDS spells it: `AzurePublicCloud`.
     pub environment: String,
-    /// Whose login it is.
+    /// Id of the tenant.
     pub tenant: String,
-    /// Resource groups as ids; their subscriptions are all that there are.
+    /// Ids of the resource groups; their subscriptions are the only ones.
     pub groups: Vec<String>,
-    /// `westeurope`.
+    /// Region, `westeurope` for instance.
     pub location: String,
-    /// No page of any list is longer.
+    /// Maximum length of a page of any list.
     pub page: Option<usize>,
-    /// Resources that are kept as their own; others lie in them.
+    /// Separately stored resources; others are stored within them.
     pub resources: Vec<Resource>,
-    /// Writes that there were: the source of ETags.
+    /// Number of writes, from which ETags are derived.
     pub writes: u64,
     /// Long operations.
     pub operations: Vec<Operation>,
-    /// How long they take. Zero: their answer says that they are over.
+    /// Duration of long operations. If zero, they complete with their response.
     pub pace: Duration,
-    /// `Retry-After` of answers about them, in seconds.
+    /// `Retry-After` of responses about long operations, in seconds.
     pub pause: u64,
-    /// How the next of them end, in order.
+    /// Results of the next long operations, in order.
     pub outcomes: Vec<Outcome>,
-    /// Actions that nobody is allowed: `Microsoft.Network/networkInterfaces/write`, or the
-    /// beginning and `*`.
+    /// Denied actions: `Microsoft.Network/networkInterfaces/write`, or a prefix followed by `*`.
     pub forbidden: Vec<String>,
-    /// What a pool's tunnels are when nobody says.
+    /// Default tunnels of a gateway load balancer's pool.
     pub tunnels: Value,
-    /// Who may log in.
+    /// Applications that may log in.
     pub applications: Vec<Application>,
-    /// Client ids of the machines' identities, the first one where nobody says.
+    /// Client ids of the machines' identities, the default one first.
     pub identities: Vec<String>,
-    /// Tokens that were given out.
+    /// Tokens that were issued.
     pub tokens: Vec<Token>,
-    /// How long they are good, in seconds.
+    /// Lifetime of tokens, in seconds.
     pub token_life: u64,
-    /// The machine whose metadata service is at the stand-in's `imds`, by id.
+    /// Id of the machine whose metadata service is at the emulator's `imds` URL.
     pub own: String,
     /// `DocumentIncarnation` of the scheduled events.
     pub incarnation: u64,
     /// Scheduled events.
     pub events: Vec<Event>,
-    /// How often members are probed.
+    /// Interval of health probes.
     pub interval: Duration,
-    /// What new members' probes bring.
+    /// Initial probe result of new members.
     pub good: bool,
-    /// Members by what their probes say.
+    /// Probe state of pool members.
     pub backends: Vec<Backend>,
 }
 
 impl World {
-    /// Azure's own idea of the time, in seconds since 1970.
+    /// Returns the time by Azure's clock, in seconds since 1970.
     pub fn clock(&self) -> u64 {
         (self.epoch + self.now.as_secs()).saturating_add_signed(self.skew)
     }
 
-    /// The id of something of `Microsoft.Network` in the first resource group.
+    /// Returns the id of a `Microsoft.Network` resource in the first resource group.
     pub fn network(&self, rest: &str) -> String {
         let group = self.groups.first().map_or("", String::as_str);
         format!("{group}/providers/Microsoft.Network/{rest}")
     }
 
-    /// A resource that is kept as its own.
+    /// Returns a separately stored resource.
     pub fn find(&self, id: &str) -> Option<&Resource> {
         self.resources.iter().find(|resource| same(&resource.id, id))
     }
 
-    /// The same, to change it.
+    /// Returns a separately stored resource for modification.
     pub fn find_mut(&mut self, id: &str) -> Option<&mut Resource> {
         self.resources.iter_mut().find(|resource| same(&resource.id, id))
     }
 
-    /// Writes a resource: its ETag is a new one.
+    /// Writes a resource, which gets a new ETag.
     pub fn write(&mut self, id: &str, body: Value) {
         self.writes += 1;
         let version = self.writes;
@@ -113,7 +112,7 @@ impl World {
         }
     }
 
-    /// A resource changed by something beside a write of its own.
+    /// Gives a resource a new ETag, after a change other than a write of its own.
     pub fn touch(&mut self, id: &str) {
         self.writes += 1;
         let version = self.writes;
@@ -122,7 +121,7 @@ impl World {
         }
     }
 
-    /// Lets time pass.
+    /// Advances the clock.
     pub fn advance(&mut self, by: Duration) {
         self.now += by;
         self.settle();
@@ -130,7 +129,7 @@ impl World {
         self.run_probes();
     }
 
-    /// An action is forbidden.
+    /// Returns true if an action is denied.
     pub fn forbids(&self, action: &str) -> bool {
         self.forbidden.iter().any(|rule| match rule.strip_suffix('*') {
             Some(start) => action.get(..start.len()).is_some_and(|a| a.eq_ignore_ascii_case(start)),

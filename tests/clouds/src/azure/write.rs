@@ -1,4 +1,4 @@
-//! Writes: what each type wants of a body, what follows from it, and what may go.
+//! Writes and deletions: validation by type, side effects, and dependencies.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use crate::azure::view::look;
 use crate::azure::world::World;
 use crate::azure::{balancer, dns, interface, link, network, pool};
 
-/// `If-Match` and `If-None-Match`.
+/// Checks `If-Match` and `If-None-Match`.
 fn conditions(asked: &Asked, etag: Option<&str>) -> Told<()> {
     let met = match asked.header("if-match") {
         Some("*") => etag.is_some(),
@@ -92,7 +92,7 @@ pub fn write(world: &mut World, asked: &Asked, path: &Path, kind: &Kind) -> Told
     })
 }
 
-/// What each type wants of a body, and which other resources a write touches.
+/// Validates a body by its type; returns the other resources that the write changes.
 fn checked(
     world: &mut World,
     path: &Path,
@@ -115,7 +115,7 @@ fn checked(
     }
 }
 
-/// Puts a body where it belongs.
+/// Stores a body.
 fn install(world: &mut World, path: &Path, kind: &Kind, mut body: Value) {
     let Place::Inside(member) = kind.place else {
         if kind.types == "privateDnsZones" {
@@ -162,11 +162,11 @@ pub fn delete(world: &mut World, asked: &Asked, path: &Path, kind: &Kind) -> Tol
     })
 }
 
-/// Nothing needs what is to be deleted.
+/// Fails if another resource depends on the one to delete.
 fn removable(world: &World, path: &Path, kind: &Kind) -> Told<()> {
     let start = format!("{}/", path.id()).to_ascii_lowercase();
     let nested = world.resources.iter().find(|r| {
-        // Records go with their zone.
+        // Record sets are deleted with their zone.
         let types = Path::parse(&r.id).map(|path| path.types()).unwrap_or_default();
         r.id.to_ascii_lowercase().starts_with(&start) && !dns::is_record(&types)
     });
@@ -191,14 +191,14 @@ fn removable(world: &World, path: &Path, kind: &Kind) -> Told<()> {
 }
 
 impl World {
-    /// Puts a body where it belongs as it is, whatever Azure would say to it.
+    /// Stores a body without any validation.
     pub fn place(&mut self, id: &str, body: Value) {
         if let Some((kind, path)) = Kind::parse(id) {
             install(self, &path, kind, body);
         }
     }
 
-    /// Changes what is kept of a resource; its ETag becomes another one.
+    /// Changes the stored body of a resource, which gets a new ETag.
     pub fn edit(&mut self, id: &str, change: impl FnOnce(&mut Value)) {
         let Some((kind, path)) = Kind::parse(id) else { return };
         let home = kind.home(&path).id();
@@ -216,7 +216,7 @@ impl World {
         self.touch(&home);
     }
 
-    /// A resource is gone.
+    /// Removes a resource.
     pub fn take_out(&mut self, id: &str) {
         let Some((kind, path)) = Kind::parse(id) else { return };
         let Place::Inside(member) = kind.place else {

@@ -1,11 +1,11 @@
-//! A small world to begin with: one gateway load balancer, one group, two instances in one subnet.
+//! A small sample: one gateway load balancer, one target group, two instances.
 
 use super::{
     Balancer, Command, Group, Imds, Instance, Interface, Scaling, SecurityGroup, Table, Words,
     World,
 };
 
-/// Words of pairs.
+/// Builds name-value pairs.
 fn words<const N: usize>(pairs: [(&str, &str); N]) -> Words {
     pairs.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
@@ -36,7 +36,7 @@ fn instance(n: u8) -> Instance {
     }
 }
 
-/// The group, and the load balancer in front of it.
+/// The target group, and the load balancer in front of it.
 fn balanced(target_type: &str) -> (Group, Balancer) {
     let elb = "arn:aws:elasticloadbalancing:eu-central-1:123456789012";
     let group = Group {
@@ -78,7 +78,7 @@ fn balanced(target_type: &str) -> (Group, Balancer) {
     (group, balancer)
 }
 
-/// The subnet of the ingress interfaces leads to the internet.
+/// The main route table, whose default route points to the internet.
 fn table() -> Table {
     Table {
         id: "rtb-00000000000000001".to_owned(),
@@ -89,7 +89,7 @@ fn table() -> Table {
     }
 }
 
-/// The group that both are in, with a hook for those that leave.
+/// The Auto Scaling group of both instances, with a termination hook.
 fn scaling(instances: &[Instance]) -> Scaling {
     let states = instances.iter().map(|i| (i.id.clone(), "InService".to_owned()));
     let hook = "autoscaling:EC2_INSTANCE_TERMINATING".to_owned();
@@ -101,7 +101,7 @@ fn scaling(instances: &[Instance]) -> Scaling {
     }
 }
 
-/// GENEVE and health checks from the VPC.
+/// Admits GENEVE and health checks from the VPC.
 fn security_group() -> SecurityGroup {
     let ports = |first, last| Some((first, last));
     let ingress = vec![
@@ -113,7 +113,7 @@ fn security_group() -> SecurityGroup {
 }
 
 impl World {
-    /// Whose group has targets of this type (`instance`, `ip`).
+    /// Returns the sample with a group of this target type (`instance`, `ip`).
     pub fn sample(target_type: &str) -> World {
         let (group, balancer) = balanced(target_type);
         let instances = vec![instance(1), instance(2)];

@@ -1,4 +1,4 @@
-//! A small client: one connection for each question.
+//! A minimal client with one connection for each request.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ pub const SUB: &str = "/subscriptions/00000000-0000-0000-0000-0000000000aa";
 pub const GROUP: &str = "/subscriptions/00000000-0000-0000-0000-0000000000aa/resourceGroups/north";
 pub const VERSION: &str = "api-version=2024-05-01";
 
-/// Where a machine gets a token, and the name of Resource Manager there.
+/// Token path of the metadata service, and the resource name of Resource Manager there.
 pub const TOKEN: &str = "/metadata/identity/oauth2/token?api-version=2018-02-01";
 pub const ARM: &str = "resource=https%3A%2F%2Fmanagement.azure.com%2F";
 
-/// An answer.
+/// A response.
 #[derive(Clone, Debug)]
 pub struct Said {
     pub status: u16,
@@ -39,7 +39,7 @@ impl Said {
     }
 }
 
-/// Azure and somebody who asks it.
+/// The emulator and a token for it.
 pub struct Side {
     pub azure: Standin,
     pub token: String,
@@ -56,7 +56,7 @@ pub fn pool(name: &str) -> String {
 async fn over(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) -> Said {
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut bytes = Vec::new();
-    // The server may end TLS without saying goodbye.
+    // The server may close the connection without a TLS close_notify.
     let _ = stream.read_to_end(&mut bytes).await;
     let text = String::from_utf8(bytes).unwrap();
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
@@ -80,7 +80,7 @@ fn request(method: &str, target: &str, headers: &[(&str, &str)], body: &str) -> 
     text + &format!("Content-Length: {}\r\n\r\n{body}", body.len())
 }
 
-/// Over TLS, believing only what `ca` signed.
+/// Sends a request over TLS, trusting only `ca`.
 pub async fn secure(
     url: &str,
     ca: &str,
@@ -103,7 +103,7 @@ pub async fn secure(
     Ok(over(stream, &request(method, target, headers, body)).await)
 }
 
-/// Without TLS.
+/// Sends a request without TLS.
 pub async fn plain(
     url: &str,
     method: &str,
@@ -116,7 +116,7 @@ pub async fn plain(
 }
 
 impl Side {
-    /// A world and a token.
+    /// Starts an emulator and obtains a token.
     pub async fn of(world: World) -> Side {
         let azure = Standin::start(world).await.unwrap();
         let mut side = Side { azure, token: String::new() };
@@ -129,14 +129,14 @@ impl Side {
         Side::of(World::sample()).await
     }
 
-    /// A token for Resource Manager.
+    /// Obtains a token for Resource Manager.
     pub async fn log_in(&self) -> String {
         let said = self.machine(&format!("{TOKEN}&{ARM}")).await;
         assert_eq!(said.status, 200, "{}", said.text);
         said.body["access_token"].as_str().unwrap().to_owned()
     }
 
-    /// What the metadata service says.
+    /// Sends a request to the metadata service.
     pub async fn machine(&self, target: &str) -> Said {
         plain(&self.azure.imds, "GET", target, &[("Metadata", "true")], "").await
     }
@@ -190,13 +190,13 @@ impl Side {
         self.with_token("DELETE", path, &[], "").await
     }
 
-    /// What a link of Azure's own leads to.
+    /// Follows a link from a response.
     pub async fn follow(&self, link: &str) -> Said {
         self.get(link.strip_prefix(&self.azure.url).unwrap()).await
     }
 }
 
-/// Puts an interface's first configuration into a pool, as nobody who asks could.
+/// Adds an interface's first IP configuration to a pool, bypassing validation.
 pub fn put_in(world: &mut World, nic: &str, pool: &str) {
     let body = &mut world.find_mut(nic).unwrap().body;
     let part = &mut body["properties"]["ipConfigurations"][0]["properties"];

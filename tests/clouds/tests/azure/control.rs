@@ -1,4 +1,4 @@
-//! The program: what it prints leads to it, and its world is read and written over HTTP.
+//! The command: its output points clients to it, and its state is accessible over HTTP.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};

@@ -1,4 +1,4 @@
-//! Private link: services, endpoints, connections, and the names that lead to them.
+//! Private Link: services, endpoints, connections, and DNS zones.
 
 use serde_json::{Value, json};
 use standins::azure::World;
@@ -12,7 +12,7 @@ fn subnet(name: &str) -> String {
     network(&format!("virtualNetworks/hub/subnets/{name}"))
 }
 
-/// A subnet for a service, its policies off, as a body.
+/// Returns the body of a subnet for a service, with policies disabled.
 fn nat() -> Value {
     json!({ "properties": {
         "addressPrefix": "10.1.7.0/24", "privateLinkServiceNetworkPolicies": "Disabled",
@@ -43,7 +43,7 @@ fn endpoint(service: &str) -> Value {
     }})
 }
 
-/// A second subscription with a network, and a service with its subnet.
+/// Starts an emulator with a second subscription that has a network, and a service with its subnet.
 async fn side(approved: &[&str]) -> (Side, Said) {
     let mut world = World::sample();
     world.groups.push(OTHER.to_owned());
@@ -100,7 +100,7 @@ async fn a_service_wants_a_subnet_without_policies_and_a_standard_frontend() {
     assert_eq!(address["privateIPAddress"], "10.1.7.4");
     let again = side.put(&path, &service(&[])).await;
     assert_eq!(again.body["properties"]["alias"], alias, "an alias stays");
-    // What stands on them can't go.
+    // Subnet and load balancer are in use and cannot be deleted.
     assert_eq!(side.delete(&subnet("nat")).await.code(), "InUseSubnetCannotBeDeleted");
     let said = side.delete(&network("loadBalancers/plain")).await;
     assert_eq!(said.code(), "CannotDeleteLoadBalancerWithPrivateLinkService");
@@ -135,7 +135,7 @@ async fn an_endpoint_waits_until_it_is_approved_and_hears_when_it_is_not_wanted(
     let door = network("privateLinkServices/door");
     let code = "PrivateLinkServiceWithPrivateEndpointConnectionsCannotBeDeleted";
     assert_eq!(side.delete(&door).await.code(), code);
-    // A write of the service does not lose who is connected.
+    // A write of the service keeps its connections.
     assert_eq!(side.put(&door, &service(&[])).await.status, 200);
     assert_eq!(state(&side.get(&path_of("pe")).await.body), "Approved");
     assert_eq!(side.delete(&connection).await.status, 200);
@@ -248,7 +248,7 @@ async fn zones_hold_records_and_lead_a_network_by_one_zone_of_a_name() {
         "virtualNetwork": { "id": network("virtualNetworks/hub") }, "registrationEnabled": false,
     }});
     assert_eq!(side.put(&format!("{own}/virtualNetworkLinks/hub"), &link).await.status, 201);
-    // The second one is found out while its operation runs.
+    // The conflict of the second link is detected while its operation runs.
     let said = side.put(&format!("{}/virtualNetworkLinks/hub", zone(OTHER)), &link).await;
     let poll = said.header("azure-asyncoperation").unwrap().to_owned();
     side.azure.advance(std::time::Duration::ZERO);
@@ -288,7 +288,7 @@ async fn a_service_that_takes_long_says_so_at_every_step() {
         now["properties"]["enableProxyProtocol"], false,
         "what was there before is there again"
     );
-    // As in Microsoft's example a service's deletion is told by Azure-AsyncOperation.
+    // As in Microsoft's example, a service's deletion is polled by Azure-AsyncOperation.
     let said = side.delete(&door).await;
     assert_eq!((said.status, said.header("location")), (202, None));
     let poll = said.header("azure-asyncoperation").unwrap().to_owned();

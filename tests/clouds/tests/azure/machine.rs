@@ -1,4 +1,4 @@
-//! What a machine is told: metadata, load balancers, scheduled events; and who gets tokens.
+//! The metadata service: instance, load balancers, scheduled events; and tokens.
 
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ async fn a_member_of_both_pools_hears_of_the_tunnels_of_both_families() {
         ]
     );
     assert_eq!(told["inboundRules"][0]["protocol"], "all");
-    // Members by address hear the same; of another SKU there are no tunnels at all.
+    // Members by address get the same answer; a load balancer of another SKU has no tunnels.
     for part in nic["properties"]["ipConfigurations"].as_array_mut().unwrap() {
         part["properties"]["loadBalancerBackendAddressPools"] = json!([]);
     }
@@ -140,14 +140,14 @@ async fn events_begin_when_they_are_due_or_when_it_is_agreed() {
     assert_eq!(told["Events"][0]["NotBefore"], "");
     side.azure.advance(minute);
     assert_eq!(side.machine(target).await.body["Events"], json!([]), "it is over");
-    // Machines of one scale set hear of each other.
+    // Machines of a scale set see each other's events.
     side.azure.with(|world| world.schedule("Freeze", "weirs_1", minute));
     let sets = format!("{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets");
     let first = format!("{sets}/weirs/virtualMachines/0");
     let url = side.azure.machine(&first).await.unwrap();
     let told = plain(&url, "GET", target, &[("Metadata", "true")], "").await.body;
     assert_eq!(told["Events"][0]["Resources"], json!(["weirs_1"]));
-    // Nobody agreed to the other one, which begins all the same.
+    // The other event was not acknowledged, and starts nevertheless.
     let other = format!("{GROUP}/providers/Microsoft.Compute/virtualMachines/weir-1");
     let url = side.azure.machine(&other).await.unwrap();
     let status = async || {
@@ -169,7 +169,7 @@ async fn machines_have_identities_and_programs_log_in() {
         assert!(number.parse::<u64>().is_ok(), "{member} is {number}");
     }
     assert_eq!(said.body["expires_in"], "86400");
-    // By a clock that is ahead, a token's times are ahead.
+    // If Azure's clock is ahead, the times of tokens are ahead.
     let number =
         |said: &Said, member: &str| -> u64 { said.body[member].as_str().unwrap().parse().unwrap() };
     assert_eq!(number(&said, "expires_on") - number(&said, "not_before"), 86_400);
@@ -214,7 +214,7 @@ async fn machines_have_identities_and_programs_log_in() {
         assert_eq!((said.status, &said.body["error"]), (status, &json!(error)), "{rest}");
     }
     assert_eq!(log_in("other", "client_secret=not+so+secret").await.status, 400);
-    // A token for something else opens nothing here.
+    // A token for another audience is rejected.
     let said = side.machine(&token("&resource=https%3A%2F%2Fvault.azure.net")).await;
     let bearer = format!("Bearer {}", said.body["access_token"].as_str().unwrap());
     let target = format!("{}?{VERSION}", network("loadBalancers"));

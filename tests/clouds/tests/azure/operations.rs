@@ -1,4 +1,4 @@
-//! Long operations, permissions and misbehaviour.
+//! Long operations, permissions and faults.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ async fn a_write_goes_on_after_its_answer_and_closes_the_resource_to_others() {
     assert!(poll.starts_with(&format!("{}/subscriptions/", side.azure.url)), "{poll}");
     assert_eq!(side.follow(&poll).await.body, json!({ "status": "InProgress" }));
     assert_eq!(side.follow(&poll).await.header("retry-after"), Some("2"));
-    // Another pool lies in the same load balancer, and an interface would join it.
+    // Another pool is part of the same load balancer, and an interface would join it.
     let said = side.put(&pool("weir6"), &body).await;
     assert_eq!((said.status, said.code()), (409, "AnotherOperationInProgress"));
     let path = network("networkInterfaces/weir-0-data");
@@ -65,7 +65,7 @@ async fn a_deletion_goes_on_behind_its_location() {
     side.azure.advance(Duration::from_secs(10));
     assert_eq!(side.follow(&location).await.status, 204);
     assert_eq!(side.get(&path).await.status, 404);
-    // The health of a rule's members has both.
+    // The health of a rule's members has both headers.
     let rule = network("loadBalancers/gw/loadBalancingRules/all/health");
     let said = side.post(&rule, &Value::Null).await;
     assert_eq!(said.status, 202);
@@ -172,7 +172,7 @@ async fn it_misbehaves_on_demand_and_then_behaves_again() {
         (said.status, said.code(), said.header("retry-after")),
         (429, "TooManyRequests", Some("7"))
     );
-    // A date is by Azure's own clock, whatever ours says.
+    // A date is by Azure's clock, regardless of the local one.
     side.azure.with(|world| world.skew = -3_600);
     side.azure.fault(busy(true));
     let said = side.get(&path).await;

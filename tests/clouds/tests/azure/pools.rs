@@ -1,4 +1,4 @@
-//! Load balancers and their pools: who is in, by which way, with which tunnels.
+//! Load balancers and pools: members of both kinds, and tunnels.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn of(addresses: &[Value], tunnels: &[Value]) -> Value {
     }})
 }
 
-/// Puts an interface into pools, or out of all.
+/// Adds an interface to pools, or removes it from all.
 async fn join(side: &Side, nic: &str, pools: &[&str]) -> crate::client::Said {
     let path = network(&format!("networkInterfaces/{nic}"));
     let mut body = side.get(&path).await.body;
@@ -40,7 +40,7 @@ async fn a_pool_is_replaced_whole() {
     let said = side.put(&pool("weir"), &full).await.body;
     assert_eq!(said["properties"]["loadBalancerBackendAddresses"].as_array().unwrap().len(), 2);
     assert_eq!(said["properties"]["tunnelInterfaces"].as_array().unwrap().len(), 2);
-    // Whoever leaves the tunnels out, loses them; whoever leaves the addresses out, those.
+    // Tunnels and addresses that are left out are removed.
     let said = side.put(&pool("weir"), &json!({ "properties": {} })).await.body;
     assert_eq!(said["properties"]["loadBalancerBackendAddresses"], Value::Null);
     let tunnels = &said["properties"]["tunnelInterfaces"];
@@ -82,7 +82,7 @@ async fn a_pool_has_one_kind_of_members() {
     assert_eq!(side.delete(&network("networkInterfaces/weir-0-data")).await.code(), "NicInUse");
     let said = side.put(&pool("weir"), &of(&[address("a", "10.1.0.12")], &[])).await;
     assert_eq!((said.status, said.code()), (400, "BackendAddressPoolCannotMixNicAndIp"));
-    // What was read can be written again: it names the interface, which stays.
+    // A body that was read can be written again: it names the interface, which stays.
     let read = side.get(&pool("weir")).await.body;
     let said = side.put(&pool("weir"), &read).await;
     assert_eq!(said.status, 200, "{}", said.text);
@@ -98,7 +98,7 @@ async fn a_pool_has_one_kind_of_members() {
     let said = join(&side, "weir-1-data", &["weir6"]).await;
     assert_eq!((said.status, said.code()), (400, "BackendAddressPoolCannotMixNicAndIp"));
     assert_eq!(join(&side, "weir-1-data", &["none"]).await.code(), "InvalidResourceReference");
-    // An interface is replaced whole too, but for what nobody can write.
+    // An interface is replaced as a whole too, except for read-only members.
     let path = network("networkInterfaces/weir-0-data");
     let mut bare = json!({ "location": "westeurope", "properties": {} });
     let before = side.get(&path).await.body;
@@ -144,7 +144,7 @@ async fn addresses_and_tunnels_that_make_no_sense_are_refused() {
         let said = side.put(&pool("weir"), &of(&[], &tunnels)).await;
         assert_eq!((said.status, said.code()), (400, code), "{tunnels:?}");
     }
-    // Both internal, as in Microsoft's own example, is taken.
+    // Two internal tunnels, as in Microsoft's own example, are accepted.
     let both = [tunnel("Internal", 15000, 900), tunnel("Internal", 15001, 901)];
     assert_eq!(side.put(&pool("weir"), &of(&[], &both)).await.status, 200);
     let plain = network("loadBalancers/plain/backendAddressPools/weir");
@@ -181,7 +181,7 @@ async fn interfaces_of_scale_sets_are_read_and_not_written() {
         .await
         .body;
     assert_eq!(all["value"].as_array().unwrap().len(), 2);
-    // The set's model puts them in.
+    // The scale set's model adds the machines.
     side.azure.with(|world| {
         let body = &mut world.find_mut(nic).unwrap().body;
         body["properties"]["ipConfigurations"][0]["properties"]["loadBalancerBackendAddressPools"] =
@@ -208,7 +208,7 @@ async fn interfaces_of_scale_sets_are_read_and_not_written() {
     assert_eq!(told.body["loadbalancer"]["tunnelInterfaces"][0]["localIpAddress"], "10.1.0.30");
 }
 
-/// An appliance's health listener: answers with this status, or closes at 0.
+/// An appliance's health listener: answers with this status, or closes the connection at 0.
 fn listener(status: &std::sync::Arc<std::sync::atomic::AtomicU16>) -> u16 {
     use std::io::{BufRead, BufReader, Write};
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -258,7 +258,7 @@ async fn probes_bring_a_member_up_at_once_and_down_after_two() {
         status.store(200, Ordering::Relaxed);
         assert_eq!(look().await, (1, 0), "one good one is");
     }
-    // Whoever is set down gets no new flows, whatever the probes say; and the other way round.
+    // A `Down` member receives no new flows, regardless of the probes; `Up` is the opposite.
     let mut entry = side.get(&pool("weir")).await.body;
     for (state, up) in [("Down", 0), ("None", 1)] {
         entry["properties"]["loadBalancerBackendAddresses"][0]["properties"]["adminState"] =

@@ -1,5 +1,5 @@
-//! Microsoft's own examples beside what the stand-in answers: the same members, of the same kinds.
-//! Run by `make fixtures`.
+//! Compares the emulator's responses with Microsoft's examples: members and their types. Run by
+//! `make fixtures`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,8 +14,8 @@ use crate::client::{Said, Side, network, pool, put_in};
 const TESTRG: &str = "/subscriptions/subid/resourceGroups/testrg";
 const RG1: &str = "/subscriptions/subid/resourceGroups/rg1";
 
-/// Members that no example has, and where they come from: the specification's definitions
-/// (2024-05-01), or answers of Azure that its users published (the entries of interfaces).
+/// Members that no example contains, with their sources: the specification's definitions
+/// (2024-05-01), or responses of Azure that users have published (the entries of interfaces).
 const MORE: &[&str] = &[
     // LoadBalancerSku, LoadBalancerPropertiesFormat.
     "loadBalancers sku.tier",
@@ -47,13 +47,13 @@ const MORE: &[&str] = &[
     "privateLinkServices/privateEndpointConnections etag",
     "privateLinkServices/privateEndpointConnections type",
     "privateLinkServices/privateEndpointConnections properties.provisioningState",
-    // Microsoft's page on tokens of machines.
+    // Microsoft's page on tokens of managed identities.
     "identity token_type",
     // Microsoft's page on the metadata service: its example has no network section.
     "instance network",
 ];
 
-/// One example.
+/// Reads an example.
 fn example(path: &str) -> Value {
     let text = std::fs::read_to_string(folder("azure-rest-examples").join(path)).unwrap();
     serde_json::from_str(&text).unwrap()
@@ -70,7 +70,7 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// All members by their paths, with their kinds.
+/// Collects all members by path, with their types.
 fn members(value: &Value, path: &str, found: &mut BTreeMap<String, BTreeSet<&'static str>>) {
     if !path.is_empty() {
         found.entry(path.to_owned()).or_default().insert(kind(value));
@@ -87,7 +87,7 @@ fn members(value: &Value, path: &str, found: &mut BTreeMap<String, BTreeSet<&'st
     }
 }
 
-/// What all examples of a type show.
+/// The members that the examples contain, by resource type.
 #[derive(Default)]
 struct Known(BTreeMap<String, BTreeMap<String, BTreeSet<&'static str>>>);
 
@@ -96,7 +96,7 @@ impl Known {
         members(value, "", self.0.entry(of.to_owned()).or_default());
     }
 
-    /// Every member of an answer is known, and none of `example`'s is missing.
+    /// Checks that every member of a response is known, and that no member of `example` is missing.
     fn judge(&self, of: &str, answer: &Value, example: &Value) {
         let (mut ours, mut theirs) = (BTreeMap::new(), BTreeMap::new());
         members(answer, "", &mut ours);
@@ -117,7 +117,7 @@ impl Known {
     }
 }
 
-/// The type of what an id means.
+/// Returns the resource type of an id.
 fn type_of(id: &str) -> String {
     let steps = id.split('/').skip(7).step_by(2);
     let mut types = vec![id.split('/').nth(7).unwrap_or_default()];
@@ -135,7 +135,7 @@ fn hub(name: &str, space: &str, subnet: &str, prefix: &str) -> (String, Value) {
     (format!("{RG1}/providers/Microsoft.Network/virtualNetworks/{name}"), body)
 }
 
-/// A world with nothing but the groups and networks that the examples speak of.
+/// Starts an emulator with only the groups and networks that the examples use.
 async fn side() -> Side {
     let mut world = World::sample();
     world.groups = vec![TESTRG.to_owned(), RG1.to_owned()];
@@ -155,7 +155,7 @@ async fn side() -> Side {
     Side::of(world).await
 }
 
-/// Where a request of an example goes.
+/// Returns the path of an example's request.
 fn path_of(example: &Value, path: &str) -> String {
     let mut path = path.to_owned();
     for (name, value) in example["parameters"].as_object().unwrap() {
@@ -172,7 +172,7 @@ const NETWORK: [&str; 2] = [
     "/providers/Microsoft.Network",
 ];
 
-/// All examples of resources: what they show, by type.
+/// Collects the members of all examples of resources, by type.
 fn known() -> Known {
     let mut known = Known::default();
     let root = standins::fixtures::folder("azure-rest-examples");
@@ -199,7 +199,7 @@ fn known() -> Known {
     known
 }
 
-/// Puts an example's resource where it belongs, without asking.
+/// Stores an example's resource without validation.
 fn keep(world: &mut World, resource: &Value) {
     let id = resource["id"].as_str().unwrap();
     let types = type_of(id);
@@ -265,7 +265,7 @@ async fn resources_are_told_as_in_the_examples() {
     }
 }
 
-/// What an example's pool owes to resources that the example doesn't show: rules and members.
+/// Creates what an example's pool derives from resources outside of the example: rules and members.
 fn outside(world: &mut World, resources: &[Value]) {
     for resource in resources {
         let rules = resource["properties"]["loadBalancingRules"].as_array();
@@ -343,7 +343,7 @@ async fn writes_of_the_examples_are_taken_and_answered_as_there() {
                 balancer(RG1, json!({ "frontendIPConfigurations": [frontend] }));
             }
         });
-        // The examples' gateways have rules for one port, which a gateway doesn't take.
+        // The examples' gateways have rules for one port, which a gateway does not accept.
         let rules = body.pointer_mut("/properties/loadBalancingRules");
         for rule in rules.and_then(Value::as_array_mut).into_iter().flatten() {
             rule["properties"]["protocol"] = "All".into();
@@ -356,7 +356,7 @@ async fn writes_of_the_examples_are_taken_and_answered_as_there() {
     }
 }
 
-/// The names of an example's headers.
+/// Returns the names of an example's headers.
 fn headers(example: &Value, status: &str) -> BTreeSet<String> {
     let headers = example["responses"][status]["headers"].as_object();
     headers.into_iter().flatten().map(|(name, _)| name.to_ascii_lowercase()).collect()
@@ -425,7 +425,7 @@ async fn machines_are_told_as_in_the_examples() {
     let said = side.machine("/metadata/identity/oauth2/token?api-version=2018-02-01&resource=https://vault.azure.net").await;
     known.judge("identity", &said.body, &token);
     known.learn("instance", &instance);
-    // Much of the example is about disks and plans, which nobody here asks for.
+    // Much of the example is about disks and plans, which Weir does not use.
     let said = side.machine("/metadata/instance?api-version=2021-11-15").await;
     known.judge("instance", &said.body, &json!({ "compute": {
         "azEnvironment": "", "location": "", "name": "", "resourceGroupName": "", "resourceId": "",

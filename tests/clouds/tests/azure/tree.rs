@@ -1,4 +1,4 @@
-//! Resources: who may ask, reads, lists, writes, ETags.
+//! Resources: authentication, reads, lists, writes, ETags.
 
 use serde_json::{Value, json};
 use standins::azure::World;
@@ -117,7 +117,7 @@ async fn an_interface_that_joins_is_shown_by_the_pool() {
         entry["properties"]["networkInterfaceIPConfiguration"]["id"],
         configuration.as_str()
     );
-    // Its metadata service knows at once.
+    // The metadata shows it at once.
     let told = side.machine("/metadata/loadbalancer?api-version=2020-10-01").await;
     let tunnels = told.body["loadbalancer"]["tunnelInterfaces"].as_array().unwrap().clone();
     assert_eq!(tunnels.len(), 2);

@@ -1,10 +1,10 @@
-//! The permissions that are used, the one list of them. `config/aws/policy.json` has exactly those
-//! of an appliance, `config/aws/policy-operator.json` exactly those of an operator.
+//! The list of AWS permissions that Weir uses. `config/aws/policy.json` contains exactly those of
+//! an appliance, `config/aws/policy-operator.json` exactly those of an operator.
 
-/// Operations by the service that a policy names them under.
+/// Operations by the service prefix of their permissions.
 pub type Permissions = [(&'static str, &'static [&'static str])];
 
-/// What an appliance needs for itself.
+/// Permissions of an appliance.
 pub const PERMISSIONS: &Permissions = &[
     ("tag", &["GetResources"]),
     (
@@ -42,8 +42,8 @@ pub const PERMISSIONS: &Permissions = &[
     ),
 ];
 
-/// What an operator needs for `weir cloud exec` and `weir cloud wait`. An appliance has none of the
-/// `ssm` permissions: a compromised one must not run commands on its peers.
+/// Permissions of an operator, for `weir cloud exec` and `weir cloud wait`. An appliance has none
+/// of the `ssm` permissions: a compromised appliance must not run commands on its peers.
 pub const OPERATOR_PERMISSIONS: &Permissions = &[
     ("ssm", &["GetCommandInvocation", "SendCommand"]),
     ("tag", &["GetResources"]),
@@ -51,7 +51,7 @@ pub const OPERATOR_PERMISSIONS: &Permissions = &[
     ("ec2", &["DescribeInstances"]),
 ];
 
-/// What a policy calls the permission for an operation: `elasticloadbalancing:RegisterTargets`.
+/// Returns the permission for an operation, `elasticloadbalancing:RegisterTargets` for instance.
 pub fn permission(operation: &str) -> Option<String> {
     let mut services = PERMISSIONS.iter().chain(OPERATOR_PERMISSIONS);
     let (service, _) = services.find(|(_, operations)| operations.contains(&operation))?;
@@ -112,7 +112,7 @@ mod tests {
     }
 
     /// Every write is limited to resources whose cluster tag equals that of the role itself. A
-    /// variable without a value matches nothing, so a role without the tag may write nothing.
+    /// variable without a value matches nothing, so a role without the tag permits no writes.
     #[test]
     fn what_writes_is_allowed_on_resources_of_the_same_cluster_alone() {
         let own = "${aws:PrincipalTag/weir:cluster}";
@@ -132,7 +132,7 @@ mod tests {
                 let on = list(&statement["Resource"]);
                 assert!(on.iter().all(|on| on.starts_with("arn:aws:")), "{name}: {statement}");
                 match on.as_slice() {
-                    // A document has no cluster; the instance that it runs on has.
+                    // A document has no cluster tag; the instance on which it runs has one.
                     ["arn:aws:ssm:*::document/AWS-RunShellScript"] => {}
                     ["arn:aws:ec2:*:*:instance/*"] => {
                         assert_eq!(statement["Condition"], instance, "{name}");
@@ -155,7 +155,8 @@ mod tests {
         assert!(text.contains("file(\"${path.module}/policy-operator.json\")"));
     }
 
-    /// The attributes of a family stand behind its generation: c7gn is Graviton, g4dn is not.
+    /// The letters after the generation are the attributes of the family: c7gn is Graviton, g4dn is
+    /// not.
     fn is_arm(instance_type: &str) -> bool {
         let family = instance_type.split('.').next().unwrap();
         let generation = family.find(|c: char| c.is_ascii_digit()).unwrap();

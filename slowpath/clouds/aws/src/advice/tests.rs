@@ -1,4 +1,4 @@
-//! Each setting that hurts is told, and nothing where all is well.
+//! Each harmful setting is reported, and none if all are good.
 
 use super::*;
 use crate::life::tests::{attributes, settings};

@@ -1,4 +1,4 @@
-//! Finds out what doctor judges: reads, and tries writes by EC2's dry run.
+//! Collects the observations for [`judge`](super::judge): reads, and EC2 dry runs of writes.
 
 use std::collections::BTreeMap;
 
@@ -16,44 +16,44 @@ use crate::told::{
 };
 use clouds::report::Report;
 
-/// What came of each operation that was tried.
+/// Result of each operation that was tried.
 pub type Tried = BTreeMap<&'static str, Result<(), CallError>>;
 
-/// What was found out.
+/// Observations for the checks.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// Who this is.
+    /// Identity of this instance.
     pub identity: Result<Identity, CallError>,
-    /// Why there is no account to ask, if there is none.
+    /// Why the account could not be loaded, if so.
     pub account: Option<CallError>,
-    /// Operations, and what came of them.
+    /// Operations that were tried, with their results.
     pub tried: Tried,
-    /// Our group, or why there is none.
+    /// The target group, or why there is none.
     pub group: Result<Group, String>,
-    /// What is set there.
+    /// Attributes of the target group.
     pub attributes: Option<Attributes>,
-    /// Our entry in it.
+    /// This instance's entry in the target group.
     pub target: Option<Target>,
-    /// Our interfaces.
+    /// Network interfaces of this instance.
     pub interfaces: Vec<NetworkInterface>,
-    /// Those that have the role of an arm.
+    /// Ids of the interfaces with the role ingress or egress.
     pub forwarding: Vec<String>,
     /// Security groups of the ingress interface.
     pub security: Vec<SecurityGroup>,
-    /// Who leads in mode routes, or why nobody does.
+    /// Id of the leader in mode routes, or why there is none.
     pub leader: Option<Result<String, String>>,
-    /// Of the ingress port; none before it is there.
+    /// MAC address of the ingress port; `None` until the port exists.
     pub mac: Option<[u8; 6]>,
-    /// The ingress arm's kernel interface and its MTU, where it is there.
+    /// Kernel interface of the ingress port and its MTU, if it exists.
     pub kernel_mtu: Option<(String, u32)>,
-    /// What slowpath says, or why nothing.
+    /// Report of slowpath, or why it did not answer.
     pub slowpath: Result<Report, String>,
-    /// For the advice.
+    /// Settings for the advice.
     pub ours: Ours,
 }
 
 impl Seen {
-    /// Before anything is asked of AWS.
+    /// Returns observations without any from AWS.
     pub fn new(
         wants: &Wants,
         identity: Result<Identity, CallError>,
@@ -77,8 +77,8 @@ impl Seen {
         }
     }
 
-    /// Remembers what came of operations that are asked one after the other: those before the one
-    /// that failed went well, those behind it were not asked.
+    /// Records the result of operations that were performed one after the other: those before the
+    /// failed one succeeded, those after it were not tried.
     fn note<T>(&mut self, operations: &[&'static str], told: Result<T, CallError>) -> Option<T> {
         let error = told.as_ref().err();
         for operation in operations {
@@ -92,7 +92,7 @@ impl Seen {
     }
 }
 
-/// Asks all of AWS that there is to ask.
+/// Performs all queries.
 pub async fn ask(aws: &dyn Aws, wants: &Wants, seen: &mut Seen) {
     of_group(aws, wants, seen).await;
     let Ok(identity) = seen.identity.clone() else { return };
@@ -110,7 +110,7 @@ pub async fn ask(aws: &dyn Aws, wants: &Wants, seen: &mut Seen) {
     let of_port = seen.interfaces.iter().find(|nic| seen.mac == Some(nic.mac));
     let by_address =
         || seen.interfaces.iter().find(|n| wants.addresses.iter().any(|a| n.addresses.contains(a)));
-    // Where traffic comes is what the port's MAC says, and not what somebody wrote about it.
+    // The port's MAC address determines where traffic arrives; tags and descriptions may be wrong.
     let ingress = of_port.or_else(by_address).cloned().or(ingress);
     seen.forwarding = forwarding;
     if let Some(ingress) = &ingress {
@@ -139,7 +139,7 @@ pub async fn ask(aws: &dyn Aws, wants: &Wants, seen: &mut Seen) {
         let told = aws.lifecycle_hooks(&scaling.group).await;
         seen.note(&["DescribeLifecycleHooks"], told);
     }
-    // There is no such command: with the permission AWS answers just that.
+    // No such command exists: with the permission, the answer is that it is absent.
     let told = aws.invocation("00000000-0000-0000-0000-000000000000", id).await;
     seen.note(&["GetCommandInvocation"], told);
 }
@@ -162,7 +162,7 @@ async fn of_group(aws: &dyn Aws, wants: &Wants, seen: &mut Seen) {
         | Err(PlaceError::Group(GroupError::NotThere { .. } | GroupError::NotGeneve { .. })) => {
             seen.note(groups, Ok(()));
         }
-        // It was not asked.
+        // The operation was not performed.
         Err(_) => {}
     }
     seen.group = told.map_err(|error| error.to_string());
@@ -200,8 +200,8 @@ async fn leads(aws: &dyn Aws, wants: &Wants, seen: &mut Seen, cluster: &str, vpc
     seen.leader = Some(elected.map_err(|error| error.to_string()));
 }
 
-/// As what we are registered: by the MAC of the ingress port, and before it is there by the
-/// address that it is to have.
+/// Returns the target of this instance, determined by the MAC address of the ingress port, or by
+/// its configured address if the port does not exist yet.
 pub(super) fn own_target(
     wants: &Wants,
     group: &Group,

@@ -1,4 +1,4 @@
-//! Which permissions this machine has, of those that it needs.
+//! Checks which of the required permissions this machine has.
 
 use super::ask::Seen;
 use super::wants::Wants;
@@ -6,7 +6,7 @@ use super::{Check, Verdict};
 use crate::advice::permissions::PERMISSIONS;
 use crate::told::{CallError, Failure};
 
-/// One check a permission.
+/// Returns one check for each permission.
 pub(super) fn judge(wants: &Wants, seen: &Seen) -> Vec<Check> {
     let of = |(service, operations): &(&'static str, &'static [&'static str])| {
         let service = (*service).to_owned();
@@ -15,8 +15,8 @@ pub(super) fn judge(wants: &Wants, seen: &Seen) -> Vec<Check> {
     PERMISSIONS.iter().flat_map(of).chain(commands(seen)).collect()
 }
 
-/// An appliance has no use for commands on other instances. Where its role may ask for their
-/// results, it most likely has the policy that an operator should have.
+/// Warns if the role may query commands on other instances, which an appliance does not need: the
+/// role probably has the operator's policy.
 fn commands(seen: &Seen) -> Option<Check> {
     const NAME: &str = "ssm:GetCommandInvocation";
     match seen.tried.get("GetCommandInvocation")? {
@@ -49,7 +49,7 @@ fn check(wants: &Wants, seen: &Seen, service: &str, operation: &'static str) -> 
     };
     match seen.tried.get(operation) {
         Some(Ok(())) => Check::ok(&name, "allowed"),
-        // Who may not ask is told so before anything is looked for.
+        // AWS checks the permission before it looks the resource up.
         Some(Err(error)) if error.kind == Failure::Absent => Check::ok(&name, "allowed"),
         Some(Err(error)) if error.kind == Failure::Denied => denied(&error.message),
         Some(Err(error)) => Check::new(
@@ -67,7 +67,7 @@ fn check(wants: &Wants, seen: &Seen, service: &str, operation: &'static str) -> 
     }
 }
 
-/// Whether the appliance needs it as it is configured, and what for.
+/// Returns whether the permission is needed with this configuration, and what for.
 fn purpose(wants: &Wants, service: &str, operation: &str) -> (bool, &'static str) {
     match (service, operation) {
         ("autoscaling", _) => (!wants.routes() && wants.settings.life.hook, "aws.hook needs it"),
@@ -81,7 +81,7 @@ fn purpose(wants: &Wants, service: &str, operation: &str) -> (bool, &'static str
     }
 }
 
-/// Why it was not tried.
+/// Returns why the permission was not tested.
 fn untested(operation: &str, purpose: &'static str) -> &'static str {
     match operation {
         "RegisterTargets" | "DeregisterTargets" => "that would change something",

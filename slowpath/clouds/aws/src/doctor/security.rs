@@ -1,4 +1,4 @@
-//! Whether the ingress interface's security groups let the gateway in.
+//! Checks whether the ingress interface's security groups admit the gateway's packets.
 
 use config::checked::Prefix;
 
@@ -7,7 +7,8 @@ use super::wants::Wants;
 use super::{Check, Verdict};
 use crate::told::{Permission, SecurityGroup};
 
-/// GENEVE and probes come by address: a gateway has no security group that a rule could name.
+/// Checks GENEVE and health probes against the rules by address, because a gateway load balancer
+/// has no security group that a rule could name.
 pub(super) fn judge(wants: &Wants, seen: &Seen) -> Vec<Check> {
     if seen.security.is_empty() || wants.routes() {
         return Vec::new();
@@ -41,7 +42,7 @@ pub(super) fn judge(wants: &Wants, seen: &Seen) -> Vec<Check> {
     asked.into_iter().map(check).collect()
 }
 
-/// Whether one rule lets this in from the whole of `source`.
+/// Returns true if a single rule admits this traffic from the whole of `source`.
 pub fn admits(groups: &[SecurityGroup], protocol: &str, port: u16, source: &Prefix) -> bool {
     let covers = |text: &String| {
         text.split_once('/').is_some_and(|(addr, len)| {

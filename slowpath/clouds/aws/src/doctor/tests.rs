@@ -1,4 +1,4 @@
-//! What doctor judges, as tables.
+//! Verdicts of the checks, as tables.
 
 use config::checked::Prefix;
 
@@ -12,7 +12,7 @@ fn prefix(text: &str) -> Prefix {
 
 #[test]
 fn one_rule_must_admit_the_whole_source() {
-    // Protocol, ports and prefix of a rule; then what is asked for.
+    // Protocol, ports and prefix of a rule; then those of the traffic, and whether it is admitted.
     type Ports = Option<(u16, u16)>;
     let cases: [(&str, Ports, &str, &str, u16, &str, bool); 12] = [
         ("udp", Some((6081, 6081)), "10.0.0.0/16", "udp", 6081, "10.0.1.0/24", true),

@@ -1,4 +1,4 @@
-//! What of the configuration the checks are about.
+//! The part of the configuration that the checks need.
 
 use std::net::IpAddr;
 
@@ -6,31 +6,32 @@ use config::checked::{Aws as Settings, AwsMode, Config, GatewayKind, Plane, Pref
 
 use crate::advice::Ours;
 
-/// What of the configuration matters here.
+/// The part of the configuration that the checks need.
 #[derive(Clone, Debug)]
 pub struct Wants {
-    /// Mode, tags and roles.
+    /// AWS settings: mode, tags and roles.
     pub settings: Settings,
-    /// For the advice.
+    /// Settings for the advice.
     pub ours: Ours,
-    /// Ports that GENEVE comes to.
+    /// UDP ports on which GENEVE arrives.
     pub ports: Vec<u16>,
-    /// Networks that it may come from, and probes with it.
+    /// Networks from which GENEVE and probes may arrive.
     pub sources: Vec<Prefix>,
-    /// Of the ingress arm, the preferred first.
+    /// Addresses of the ingress port, in order of preference.
     pub addresses: Vec<IpAddr>,
-    /// Of the egress arm; none with one arm.
+    /// Addresses of the egress port; empty with a single port.
     pub egress: Vec<IpAddr>,
-    /// Packets leave with addresses that are not of the interface, or come for some.
+    /// True if forwarded packets can have source or destination addresses other than the
+    /// interface's own.
     pub forwards: bool,
-    /// Of the ingress arm.
+    /// MTU of the ingress port.
     pub mtu: u32,
-    /// The kernel's interface carries all traffic, not only what is for this machine.
+    /// True if the kernel interface carries all traffic (XDP), not only that of the machine itself.
     pub kernel_carries: bool,
 }
 
 impl Wants {
-    /// Out of the configuration.
+    /// Extracts the settings from the configuration.
     pub fn of(config: &Config, settings: &Settings) -> Wants {
         let aws = config.gateways.iter().filter(|gateway| gateway.kind == GatewayKind::Aws);
         let (mut ports, mut sources) = (Vec::new(), Vec::<Prefix>::new());
@@ -57,7 +58,7 @@ impl Wants {
         }
     }
 
-    /// Mode routes, which has no gateway.
+    /// Returns true in mode routes, which has no gateway load balancer.
     pub fn routes(&self) -> bool {
         matches!(self.settings.mode, AwsMode::Routes { .. })
     }

@@ -1,4 +1,4 @@
-//! EC2's answers as they are written, and what of them we keep.
+//! EC2 responses, and their conversion to Weir's types.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::imds::mac;
 use crate::told::{Instance, NetworkInterface, Permission, Route, RouteTable, SecurityGroup};
 
-/// EC2's lists are elements full of `<item>`, or empty elements.
+/// A list: an element with `<item>` elements, or an empty element.
 #[derive(Deserialize)]
 struct Items<T> {
     #[serde(rename = "item", default = "Vec::new")]
@@ -32,7 +32,7 @@ fn tags(items: Items<Tag>) -> BTreeMap<String, String> {
     items.items.into_iter().map(|tag| (tag.key, tag.value)).collect()
 }
 
-/// Answer of DescribeInstances.
+/// Response of DescribeInstances.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Reservations {
@@ -115,7 +115,7 @@ impl From<InstanceItem> for Instance {
     }
 }
 
-/// Answer of DescribeNetworkInterfaces.
+/// Response of DescribeNetworkInterfaces.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Interfaces {
@@ -124,7 +124,7 @@ pub struct Interfaces {
     next_token: Option<String>,
 }
 
-/// One of its interfaces.
+/// A network interface in the response.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InterfaceItem {
@@ -207,11 +207,11 @@ impl TryFrom<InterfaceItem> for NetworkInterface {
     }
 }
 
-/// Answer of DescribeSecurityGroups.
+/// Response of DescribeSecurityGroups.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SecurityGroups {
-    // The answer's own word.
+    // Name of the element in the response.
     #[serde(default, rename = "securityGroupInfo")]
     groups: Items<SecurityGroupItem>,
     next_token: Option<String>,
@@ -283,7 +283,7 @@ impl From<PermissionItem> for Permission {
     }
 }
 
-/// Answer of DescribeRouteTables.
+/// Response of DescribeRouteTables.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RouteTables {
@@ -350,7 +350,7 @@ fn route(item: RouteItem) -> Option<Route> {
         .destination_cidr_block
         .or(item.destination_ipv6_cidr_block)
         .or(item.destination_prefix_list_id)?;
-    // The interface first: a route by instance has both.
+    // The interface comes first: a route to an instance has both ids.
     let target = item
         .network_interface_id
         .or(item.instance_id)
@@ -361,9 +361,9 @@ fn route(item: RouteItem) -> Option<Route> {
     Some(Route { destination, target, active: item.state.as_deref() != Some("blackhole") })
 }
 
-/// A page of a list.
+/// One page of a list.
 pub(super) trait Page {
     type Item;
-    /// What it lists, and where the next begins.
+    /// Returns the items of the page and the token of the next one.
     fn turn(self) -> (Vec<Self::Item>, Option<String>);
 }

@@ -1,4 +1,4 @@
-//! One group or a clear word why not.
+//! Target group selection, and its errors.
 
 use std::time::Duration;
 

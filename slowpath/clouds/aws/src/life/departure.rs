@@ -1,43 +1,44 @@
-//! What is known while leaving.
+//! State of the lifecycle while the appliance leaves the target group.
 
 use std::time::{Duration, Instant};
 
 use super::words::{Exit, Why};
 
-/// How long it is waited until the cloud says `draining`.
+/// Maximum time to wait for AWS to report `draining`.
 pub(super) const CONFIRM: Duration = Duration::from_secs(30);
 
-/// After a call that came to nothing.
+/// Delay before repeating a failed call.
 pub(super) const AGAIN: Duration = Duration::from_secs(5);
 
-/// What is known while leaving.
+/// State of the lifecycle while the appliance leaves the target group.
 #[derive(Debug)]
 pub(super) struct Leaving {
     pub(super) why: Why,
-    /// When we are gone at the latest.
+    /// Latest end of the process.
     pub(super) deadline: Instant,
     pub(super) since: Instant,
-    /// A SIGTERM came; the next ends at once.
+    /// A SIGTERM was received; another one ends the process at once.
     pub(super) signalled: bool,
-    /// A hook of Auto Scaling's waits for us.
+    /// An Auto Scaling hook holds the instance.
     pub(super) hook: bool,
-    /// 503 only once the cloud says `draining`.
+    /// Fail the probe only after AWS reports `draining`.
     pub(super) deregister_first: bool,
-    /// When the cloud took our deregistration, and no registration ended since.
+    /// When AWS accepted the deregistration, if no registration has ended since.
     pub(super) deregistered: Option<Instant>,
-    /// A registration ended while a deregistration was under way: who knows which was first.
+    /// A registration ended while a deregistration was in progress. Their order is unknown, so the
+    /// deregistration is repeated.
     pub(super) once_more: bool,
-    /// Deregistering was refused: the probe is all that keeps new flows away.
+    /// Deregistration failed permanently; only the failing probe keeps new flows away.
     pub(super) refused: bool,
-    /// When the cloud was first seen to send no new flows.
+    /// When AWS was first seen not to send new flows any more.
     pub(super) confirmed: Option<Instant>,
     pub(super) said_unconfirmed: bool,
-    /// The hook is being told; how we end then, and until when that is waited for.
+    /// The hook is being completed: how the lifecycle ends then, and the time limit for the call.
     pub(super) completing: Option<(Exit, Instant)>,
 }
 
 impl Leaving {
-    /// Why the probe is refused, if it is by now.
+    /// Returns the reason for failing the probe, if it fails by now.
     pub(super) fn refuses(&self, now: Instant) -> Option<Why> {
         let known = self.confirmed.is_some() || self.refused || now >= self.since + CONFIRM;
         (!self.deregister_first || known).then_some(self.why)

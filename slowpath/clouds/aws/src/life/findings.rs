@@ -1,4 +1,4 @@
-//! What people should know of the way in and out, and what to do then.
+//! Findings of the AWS lifecycle, with their remedies.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use config::checked::OnLost;
 use crate::told::{CallError, Failure, Target};
 use clouds::report::Finding;
 
-/// A call came to nothing.
+/// A call failed.
 pub(super) fn failed(error: &CallError, refused: bool) -> Finding {
     let (name, remedy) = match error.kind {
         Failure::Denied => {
@@ -21,7 +21,7 @@ pub(super) fn failed(error: &CallError, refused: bool) -> Finding {
     Finding { name, text: error.to_string(), remedy: remedy.to_owned() }
 }
 
-/// Somebody interfered.
+/// The registration was removed by another party.
 pub(super) fn lost(on_lost: OnLost) -> Finding {
     let remedy = match on_lost {
         OnLost::Repair => "it registers again; to take it out, stop slowpath",
@@ -34,7 +34,7 @@ pub(super) fn lost(on_lost: OnLost) -> Finding {
     }
 }
 
-/// Healthy, and nothing comes.
+/// The target is healthy, but no packet arrives.
 pub(super) fn no_packets(waited: Duration) -> Finding {
     Finding {
         name: "no-packets",
@@ -45,7 +45,7 @@ pub(super) fn no_packets(waited: Duration) -> Finding {
     }
 }
 
-/// The cloud thinks otherwise of us than we.
+/// AWS's view of the target's health differs from the appliance's.
 pub(super) fn differs(target: &Target, waited: Duration) -> Finding {
     let reason = target.reason.as_deref().unwrap_or("no reason given");
     let said = target.description.as_deref().unwrap_or("no description");
@@ -59,7 +59,7 @@ pub(super) fn differs(target: &Target, waited: Duration) -> Finding {
     }
 }
 
-/// Leaving, and the cloud does not say so.
+/// AWS has not reported `draining` in time.
 pub(super) fn unconfirmed(waited: Duration) -> Finding {
     Finding {
         name: "drain-unconfirmed",

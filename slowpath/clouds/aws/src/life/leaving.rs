@@ -1,10 +1,15 @@
-//! The way out: no new flows, then wait for those that there are.
+//! Shutdown: stop new flows, then wait for existing flows to end.
 //!
-//! Where the group moves flows away from an unhealthy target, a 503 would tear them off: we
-//! deregister first, and say 503 once the cloud says `draining`. Else 503 is said first and we
-//! deregister at once after it. Packets are forwarded until nothing is active, or the group's
-//! deregistration delay is over, or our time is: the cap's, or the spot instance's. What the cloud
-//! does or doesn't answer never makes that longer.
+//! The order depends on the group's `target_failover.on_unhealthy` attribute:
+//!
+//! - If the group moves flows away from an unhealthy target (`rebalance`), failing the probe would
+//!   break established flows. The target is deregistered first, and the probe fails once AWS
+//!   reports `draining`.
+//! - Otherwise the probe fails first, and the target is deregistered at once after that.
+//!
+//! Packets are forwarded until no flow is active, the group's deregistration delay has passed, or
+//! the deadline is reached: the drain limit or the spot instance's end. Failed or missing AWS
+//! responses never extend the deadline.
 
 use std::time::{Duration, Instant};
 
@@ -13,11 +18,11 @@ use super::words::{Call, Effect, Exit, Notices, Why};
 use super::{Entry, LOOK_WAITING, Life, findings};
 use crate::told::{CallError, Failure, TargetState};
 
-/// From look to look until the cloud says `draining`.
+/// Interval of health queries until AWS reports `draining`.
 const POLL: Duration = Duration::from_secs(2);
-/// What of the time is kept for telling a hook that it need not wait any more.
+/// Time before the deadline that is reserved for completing the hook.
 const COMPLETES: Duration = Duration::from_secs(5);
-/// So long before EC2 takes the instance we are gone.
+/// How long before EC2 reclaims the spot instance the process ends.
 const SPOT_MARGIN: Duration = Duration::from_secs(5);
 
 impl Life {
@@ -40,7 +45,7 @@ impl Life {
         }
     }
 
-    /// Leaves from now on, unless it does already.
+    /// Starts leaving, unless that has begun before.
     fn begin(&mut self, now: Instant, why: Why) -> &mut Leaving {
         if self.leaving.is_none() {
             for call in [Call::AskHealth, Call::Deregister, Call::AskAttributes] {
@@ -74,7 +79,7 @@ impl Life {
                 leaving.deregistered = Some(now);
                 self.later(Call::AskHealth, now);
             }
-            // The group is gone, or we were never in it.
+            // The group no longer exists, or the target was never registered.
             Err(error) if error.kind == Failure::Absent => {
                 leaving.deregistered = Some(now);
                 leaving.confirmed = leaving.confirmed.or(Some(now));
@@ -83,7 +88,7 @@ impl Life {
         }
     }
 
-    /// A registration ended, whichever way: what was deregistered before says nothing now.
+    /// A registration has ended: the result of an earlier deregistration is no longer valid.
     pub(super) fn registered_while_leaving(&mut self, now: Instant) {
         let under_way = self.is_under_way(Call::Deregister);
         let Some(leaving) = &mut self.leaving else { return };
@@ -141,7 +146,7 @@ impl Life {
         }
     }
 
-    /// How it ends, if it does now.
+    /// Returns how the lifecycle ends, if it ends now.
     fn ends(&mut self, now: Instant) -> Option<Exit> {
         let leaving = self.leaving.as_mut()?;
         let (confirmed, deadline) = (leaving.confirmed, leaving.deadline);
@@ -154,7 +159,7 @@ impl Life {
         if hook && now + COMPLETES >= deadline || now >= deadline {
             return Some(Exit::CapOver);
         }
-        // A registration that is under way would outlive us.
+        // A registration in progress would leave the target registered after the exit.
         if self.is_under_way(Call::Register) {
             return None;
         }
@@ -162,7 +167,7 @@ impl Life {
         if confirmed.zip(delay).is_some_and(|(at, delay)| now >= at + delay) {
             return Some(Exit::DelayOver);
         }
-        // Flows that were sent here just before it are to be seen as well.
+        // Flows sent here just before the confirmation must be counted too.
         let quiet_since = self.last_active.max(confirmed.unwrap_or(unsure));
         let quiet = self.flows == 0 && now >= quiet_since + self.settings.quiet;
         quiet.then_some(Exit::Drained)

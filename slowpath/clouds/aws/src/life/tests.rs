@@ -1,4 +1,4 @@
-//! The lifecycle, a sentence a test. What a scenario does not say is answered at once and well.
+//! Tests of the lifecycle by scenario. Calls succeed at once unless a scenario sets otherwise.
 
 mod simulation;
 
@@ -37,7 +37,7 @@ pub(super) fn error(kind: Failure) -> CallError {
     CallError { operation: "SomeOperation", kind, code, message }
 }
 
-/// A machine, and a cloud that answers at once what is set here.
+/// The state machine, and a cloud that answers at once with what is set here.
 struct Stage {
     life: Life,
     now: Instant,
@@ -48,7 +48,7 @@ struct Stage {
     fails: BTreeMap<Call, Failure>,
     /// Calls that are not answered.
     hangs: Vec<Call>,
-    /// Seconds since the beginning at which each effect came, `say`ings of it.
+    /// Effects in the form of `say`, each with the seconds since the start.
     heard: Vec<(u64, String)>,
     activity: (u64, u64),
     traffic: bool,
@@ -72,7 +72,8 @@ impl Stage {
         }
     }
 
-    /// Registered, healthy and quiet for a while; what was heard until then is forgotten.
+    /// Returns a stage that has been healthy and quiet for a while, with the recorded effects
+    /// cleared.
     fn healthy(settings: Lifecycle, attributes: Attributes) -> Stage {
         let mut stage = Stage::new(settings);
         stage.attributes = attributes;
@@ -149,13 +150,13 @@ impl Stage {
         }
     }
 
-    /// What was heard but questions.
+    /// Returns the recorded effects, without queries.
     fn told(&self) -> Vec<(u64, &str)> {
         let heard = self.heard.iter().map(|(at, told)| (*at, told.as_str()));
         heard.filter(|(_, told)| !told.starts_with("Ask")).collect()
     }
 
-    /// When something was heard first.
+    /// Returns when an effect was first recorded.
     #[track_caller]
     fn first(&self, what: &str) -> u64 {
         let found = self.heard.iter().find(|(_, told)| told.starts_with(what));
@@ -166,7 +167,7 @@ impl Stage {
         self.heard.iter().filter(|(_, told)| told == what).count()
     }
 
-    /// What came before what.
+    /// Asserts that one effect was recorded before another.
     #[track_caller]
     fn before(&self, one: &str, other: &str) {
         let at = |what: &str| self.heard.iter().position(|(_, told)| told.starts_with(what));
@@ -245,7 +246,7 @@ fn known_not_to_be_a_target_says_503_though_the_cloud_was_out_before() {
     stage.fails = [(Call::Register, Failure::Denied)].into();
     stage.pass(60);
     assert_eq!(stage.count("503 not registered: SomeOperation: it did not work"), 1);
-    // Nor is anybody a target of a group that is not there.
+    // No machine is a target of an absent group.
     let mut stage = Stage::new(settings());
     stage.fails.insert(Call::AskHealth, Failure::Absent);
     stage.able();
@@ -353,7 +354,7 @@ fn where_unhealthy_flows_are_moved_away_it_deregisters_first_and_says_503_once_d
     stage.target = Some(target(TargetState::Draining, None));
     stage.pass(2);
     assert_eq!(stage.told()[1..], [(13, "503 leaving: SIGTERM came")]);
-    // Refused: then the probe is all that keeps new flows away.
+    // If deregistration is denied, only the probe keeps new flows away.
     let moving = Attributes { rebalance_on_unhealthy: true, ..attributes() };
     let mut stage = Stage::healthy(settings(), moving);
     stage.fails.insert(Call::Deregister, Failure::Denied);
@@ -478,7 +479,7 @@ fn auto_scalings_hook_drains_with_heartbeats_and_is_told_at_the_end() {
     stage.activity.0 = 0;
     stage.pass(10);
     stage.before("CompleteHook", "exit Drained");
-    // A hook that does not answer holds nobody past the cap.
+    // A hook that does not answer does not delay the exit past the deadline.
     let mut stage = Stage::healthy(settings(), attributes());
     stage.hangs.push(Call::CompleteHook);
     stage.attributes.deregistration_delay = 3600 * S;
@@ -499,7 +500,7 @@ fn a_start_into_a_machine_that_is_being_terminated_registers_nothing() {
     stage.pass(60);
     assert_eq!((stage.count("Register"), stage.count("200")), (0, 0));
     stage.before("CompleteHook", "exit Drained");
-    // It is asked before it registers, however slowly that is answered.
+    // Notices are queried before registration, however slow the answer is.
     let mut stage = Stage::new(settings());
     stage.hangs.push(Call::AskNotices);
     stage.able();

@@ -1,4 +1,4 @@
-//! Events that the lifecycle consumes, and effects that it produces.
+//! Events consumed and effects produced by the AWS lifecycle state machine.
 
 use std::time::Instant;
 
@@ -6,50 +6,51 @@ use crate::told::{Attributes, Target};
 pub use clouds::lifecycle::Exit;
 use clouds::lifecycle::{self, Never};
 
-/// What the lifecycle consumes.
+/// An event consumed by the AWS lifecycle.
 pub type Event = lifecycle::Event<Answer, Never>;
-/// What the lifecycle produces.
+/// An effect produced by the AWS lifecycle.
 pub type Effect = lifecycle::Effect<Call, Never, Never>;
 
 clouds::calls! {
-    /// Be a target.
+    /// Registers the target.
     Register => Registered(()),
-    /// Be none.
+    /// Deregisters the target.
     Deregister => Deregistered(()),
-    /// Our own entry among the targets; none where we are not among them.
+    /// Queries this target's entry; `None` if it is not registered.
     AskHealth => Health(Option<Target>),
-    /// The attributes of group, load balancer and listener.
+    /// Reads the attributes of group, load balancer and listener.
     AskAttributes => Attributes(Attributes),
-    /// What IMDS says about the end of this instance.
+    /// Reads the termination notices from IMDS.
     AskNotices => Notices(Notices),
-    /// The hook shall wait longer.
+    /// Extends the timeout of the lifecycle hook.
     Heartbeat => Heartbeat(()),
-    /// The hook need not wait (`CONTINUE`).
+    /// Completes the lifecycle hook with `CONTINUE`.
     CompleteHook => HookCompleted(()),
 }
 
-/// What IMDS says about the end of this instance.
+/// Termination notices for this instance, from IMDS.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Notices {
-    /// Auto Scaling's lifecycle state is `Terminating:Wait`: a hook waits for us.
+    /// True if the Auto Scaling target lifecycle state is `Terminated`: a hook may hold the
+    /// instance.
     pub terminating: bool,
-    /// When EC2 takes the spot instance away.
+    /// When EC2 reclaims the spot instance.
     pub spot: Option<Instant>,
 }
 
-/// Why it leaves.
+/// Why the appliance leaves the target group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Why {
-    /// SIGTERM.
+    /// SIGTERM was received.
     Signal,
-    /// Auto Scaling's hook waits.
+    /// Auto Scaling terminates the instance; a hook holds it.
     Scaling,
-    /// EC2 takes the spot instance back.
+    /// EC2 reclaims the spot instance.
     Spot,
 }
 
 impl Why {
-    /// As probes are told it.
+    /// Returns the reason, as given to health probes.
     pub fn as_str(self) -> &'static str {
         match self {
             Why::Signal => "leaving: SIGTERM came",

@@ -1,4 +1,4 @@
-//! The lifecycle's calls as questions to AWS and to the instance's metadata.
+//! Performs the lifecycle's calls with requests to AWS and to the instance metadata.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,11 +13,11 @@ use crate::told::{CallError, Failure, Target, state_text};
 use clouds::report::Peer;
 use clouds::retry::Policy;
 
-/// An answer, and beside it all targets, where they were told.
+/// An answer, and all targets of the group if the call returned them.
 pub(super) type Told = (Answer, Option<Vec<Peer>>);
 
-/// Asks what the lifecycle wants asked. While leaving it is asked once: the lifecycle asks again
-/// by itself, and its time is short.
+/// Performs a call. While leaving it is not retried here: the lifecycle repeats it, and time is
+/// short.
 pub(super) async fn ask(call: Call, cloud: Cloud, place: Arc<Place>, leaving: bool) -> Told {
     let account = match cloud.account(&place.identity.region).await {
         Ok(account) if leaving => &account.with_policy(Policy::ONCE),
@@ -44,7 +44,7 @@ pub(super) async fn ask(call: Call, cloud: Cloud, place: Arc<Place>, leaving: bo
     (answer, None)
 }
 
-/// All targets with their addresses. Where AWS doesn't tell those, they are left out.
+/// Returns all targets as peers. Addresses that AWS does not report are left out.
 async fn peers(aws: &Account, targets: &[Target]) -> Vec<Peer> {
     let instances: Vec<String> =
         targets.iter().map(|t| t.id.clone()).filter(|id| id.starts_with("i-")).collect();
@@ -63,7 +63,7 @@ async fn peers(aws: &Account, targets: &[Target]) -> Vec<Peer> {
     targets.iter().map(peer).collect()
 }
 
-/// Has all hooks that hold this instance wait longer, or wait no more.
+/// Sends a heartbeat to all terminating hooks of this instance's group, or completes them.
 async fn hooks(aws: &Account, place: &Place, complete: bool) -> Result<(), CallError> {
     let instance = place.identity.instance_id.as_str();
     let Some(scaling) = aws.scaling_instance(instance).await? else { return Ok(()) };
@@ -78,7 +78,7 @@ async fn hooks(aws: &Account, place: &Place, complete: bool) -> Result<(), CallE
             false => aws.lifecycle_heartbeat(&waiting).await,
         };
         match told {
-            // It doesn't wait for us, or not any more.
+            // The hook does not hold this instance, or no longer does.
             Err(error) if matches!(error.kind, Failure::Absent | Failure::Invalid) => {}
             told => told?,
         }

@@ -1,4 +1,4 @@
-//! The calls of AWS and of the instance's metadata that the lifecycle makes.
+//! The AWS and metadata clients that the lifecycle uses.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -14,7 +14,7 @@ use crate::told::{CallError, Identity};
 use clouds::requests::Counts;
 use clouds::retry::{Clock, Hurry, Pause, Policy};
 
-/// AWS and the metadata of the instance that this is. Clones share what they know.
+/// Clients for AWS and for this instance's metadata. Clones share the account and its counters.
 #[derive(Clone)]
 pub struct Cloud {
     metadata: Metadata,
@@ -26,41 +26,41 @@ pub struct Cloud {
 }
 
 impl Cloud {
-    /// Over AWS's own endpoints, or those that the SDK's environment variables name. `cancel` ends
-    /// what is being asked when it says true.
+    /// Returns clients for AWS's own endpoints, or for those in the SDKs' environment variables.
+    /// When `cancel` becomes true, all requests end.
     ///
     /// # Errors
-    /// The variables name an endpoint that is none.
+    /// Fails if such a variable is not a valid URL.
     pub fn new(seed: u64, cancel: watch::Receiver<bool>) -> Result<Cloud, CallError> {
         let metadata = Metadata::new(None, seed, cancel.clone())?;
         let settings = account::Settings { seed, ..account::Settings::default() };
         Ok(Cloud::over(metadata, settings, Arc::new(Clock::default()), cancel))
     }
 
-    /// Over these; `pause` is how time passes between attempts.
+    /// Returns clients with these settings; `pause` is the clock for the time between attempts.
     pub fn over(
         metadata: Metadata,
         settings: account::Settings,
         pause: Arc<dyn Pause>,
         cancel: watch::Receiver<bool>,
     ) -> Cloud {
-        // Who asks for metadata here comes back by himself.
+        // The callers repeat metadata requests themselves.
         let metadata = metadata.with_policy(Policy::ONCE);
         let (hurry, account) = Default::default();
         Cloud { metadata, settings, cancel, pause, hurry, account }
     }
 
-    /// Of jitter.
+    /// Returns the seed of the retry jitter.
     pub(super) fn seed(&self) -> u64 {
         self.settings.seed
     }
 
-    /// Who this instance is.
+    /// Reads the identity of this instance.
     pub(crate) async fn identity(&self) -> Result<Identity, CallError> {
         self.metadata.identity().await
     }
 
-    /// The account in the instance's region, asked as long as there is hope.
+    /// Returns the account in the instance's region; it is loaded on first use.
     pub(crate) async fn account(&self, region: &str) -> Result<&Account, CallError> {
         let load = || async {
             let settings =
@@ -71,12 +71,12 @@ impl Cloud {
         self.account.get_or_try_init(load).await
     }
 
-    /// From now on nothing is asked for minutes, and what is, is asked once more at most.
+    /// Cuts retries short from now on: each request is attempted at most once more.
     pub(super) fn hurry(&self) {
         self.hurry.now();
     }
 
-    /// What was asked so far.
+    /// Returns the number of AWS calls since start; metadata requests are not counted.
     pub(crate) fn calls(&self) -> Counts {
         self.account.get().map(Account::counts).unwrap_or_default()
     }
@@ -87,12 +87,13 @@ impl Cloud {
     }
 }
 
-/// IMDS tells the state that Auto Scaling wants this instance in.
+/// Returns true if Auto Scaling's target lifecycle state is a terminating one.
 fn is_terminating(notices: &imds::Notices) -> bool {
     notices.lifecycle.as_deref().is_some_and(|state| state.starts_with("Terminat"))
 }
 
-/// When a spot instance is taken back, on our own clock. A time that can't be read is now.
+/// Converts the time of a spot interruption to the local clock. A time that is past or cannot be
+/// parsed counts as now.
 fn ends_at((_, time): (String, String)) -> Option<Instant> {
     let at = DateTime::from_str(&time, Format::DateTime).ok();
     let at = at.and_then(|at| SystemTime::try_from(at).ok());

@@ -1,4 +1,4 @@
-//! Our place at AWS: the group, and as what we are registered in it.
+//! The appliance's place at AWS: its target group and its target.
 
 use config::checked::{Aws as Settings, AwsMode, GroupBy};
 use serde::{Deserialize, Serialize};
@@ -11,30 +11,30 @@ use clouds::appliance::Appliance;
 use clouds::retry::Policy;
 use clouds::runner::SearchError;
 
-/// Where we belong.
+/// The appliance's place at AWS.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Place {
-    /// This instance.
+    /// Identity of this instance.
     pub identity: Identity,
-    /// Its group.
+    /// The target group.
     pub group: Group,
-    /// As what it is registered there.
+    /// Id of the target: an instance id or an address.
     pub target: String,
 }
 
-/// Why there is no place.
+/// Why no place was found.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
-    /// The ingress port is not there yet.
+    /// The ingress port does not exist yet.
     #[error("the ingress port has no kernel interface yet; is the fastpath running?")]
     NoIngress,
-    /// The mode has no group.
+    /// Mode routes has no target group.
     #[error("aws.mode = \"routes\" has no target group")]
     NoGroup,
-    /// Not the group or the interface that it should be.
+    /// The target group or the interface cannot be used.
     #[error("{0}")]
     Group(#[from] GroupError),
-    /// AWS didn't tell.
+    /// A call to AWS failed.
     #[error("{0}")]
     Call(#[from] CallError),
 }
@@ -58,10 +58,10 @@ impl SearchError for PlaceError {
     }
 }
 
-/// Our target group, by its ARN or its tag.
+/// Returns the target group, found by its ARN or its tag.
 ///
 /// # Errors
-/// There is none, more than one, or one that is no gateway's.
+/// Fails if there is none, more than one, or one that is not a gateway load balancer's.
 pub async fn the_group(
     aws: &dyn Aws,
     settings: &Settings,
@@ -84,7 +84,7 @@ pub async fn the_group(
 }
 
 impl Place {
-    /// Asks AWS for it, once.
+    /// Searches the place once.
     pub(super) async fn find(
         settings: &Settings,
         cloud: &Cloud,

@@ -1,4 +1,4 @@
-//! Signatures by AWS's published vector, errors in each format, and mutilated answers.
+//! Signatures by AWS's published test vector, errors in each format, and malformed responses.
 
 use super::*;
 use crate::failure::{Refused, THROTTLING, TRANSIENT, TRANSIENT_STATUS, sort};
@@ -7,7 +7,7 @@ const REPLACE: Operation = Operation::new("ec2", "ReplaceRoute");
 
 #[test]
 fn the_published_vector_comes_out() {
-    // post-x-www-form-urlencoded of AWS's test suite for signature version 4.
+    // post-x-www-form-urlencoded of AWS's test suite for Signature Version 4.
     let identity = Credentials::new(
         "AKIDEXAMPLE",
         "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY",

@@ -1,4 +1,4 @@
-//! An appliance that remembers what it was told, and its lifecycle at a stand-in.
+//! A recording appliance, with its lifecycle against the emulator.
 
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ pub const OWN: &str = "i-00000000000000001";
 pub const OWN_IP: &str = "10.0.1.11";
 pub const GROUP: &str = "arn:aws:elasticloadbalancing:eu-central-1:123456789012:targetgroup/north/\
                          0123456789abcdef";
-/// No test takes so long; it is told what it waited for.
+/// Maximum wait of a test, after which it fails with what it waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn configured(aws: &str) -> Config {
@@ -33,21 +33,21 @@ fn configured(aws: &str) -> Config {
     .unwrap()
 }
 
-/// `[aws]` with this line.
+/// Returns the settings of `[aws]` with this line.
 pub fn settings(line: &str) -> Aws {
     configured(line).aws.unwrap()
 }
 
-/// The sample's.
+/// Returns the ingress port of the sample.
 pub fn ingress() -> Ingress {
     Ingress { mac: [2, 0, 10, 0, 1, 1], addresses: vec![OWN_IP.parse().unwrap()] }
 }
 
-/// The emulator's probes of the target.
+/// Health probes of the target by the emulator.
 pub struct Probed(Standin);
 
 impl Probes for Probed {
-    /// What the target was to AWS.
+    /// State of the target in the emulator.
     type Seen = Option<State>;
 
     fn answered(&self, pass: bool) -> Option<State> {
@@ -59,7 +59,7 @@ impl Probes for Probed {
     }
 }
 
-/// All that a start needs, to be spoiled.
+/// Parameters of a start, for tests to change.
 pub struct Begin {
     pub aws: Standin,
     pub appliance: Arc<Recorder<Probed>>,
@@ -73,7 +73,7 @@ impl Begin {
         Begin::over(Standin::start(World::sample(targets)).await.unwrap())
     }
 
-    /// The same machine after its process ended.
+    /// Returns parameters for the same machine, after its process ended.
     pub fn again(before: &Machine) -> Begin {
         Begin::over(before.aws.clone())
     }
@@ -87,7 +87,7 @@ impl Begin {
 
     pub fn start(self) -> Machine {
         let Begin { aws, appliance, clock, settings, kept } = self;
-        // The key of the sample's role.
+        // Credentials of the sample's role.
         let secret = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";
         let key = Credentials::new("AKIDEXAMPLE", secret, None, None, "sample");
         let account = account::Settings {
@@ -108,7 +108,7 @@ impl Begin {
     }
 }
 
-/// One that runs.
+/// A running lifecycle.
 pub struct Machine {
     pub aws: Standin,
     pub appliance: Arc<Recorder<Probed>>,
@@ -135,7 +135,7 @@ impl Machine {
         self.appliance.until_probe(told, |probe| probe == told).await;
     }
 
-    /// Until the stand-in was asked that.
+    /// Waits until the emulator has answered this operation with 503.
     pub async fn until_refused(&mut self, operation: &str) {
         let asked = async {
             while !self.aws.take_calls().iter().any(|c| c.operation == operation && c.status == 503)

@@ -1,4 +1,4 @@
-//! An account at a stand-in, for the tests.
+//! Clients of an emulated account, for tests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use standins::Standin;
 use standins::world::World;
 use tokio::sync::watch;
 
-/// A stand-in, an account there, and the metadata of its first instance.
+/// An emulator, an account there, and the metadata of its first instance.
 pub struct Side {
     pub aws: Standin,
     pub account: Account,
@@ -21,7 +21,7 @@ pub struct Side {
     _stay: watch::Sender<bool>,
 }
 
-/// With the key of the sample's role.
+/// Starts an emulator with clients that use the credentials of the sample's role.
 pub async fn side(targets: &str) -> Side {
     let aws = Standin::start(World::sample(targets)).await.unwrap();
     let (stay, cancel) = watch::channel(false);

@@ -1,4 +1,4 @@
-//! What the document of a load balancer tells; the stand-in shows the rest.
+//! Parsing of a load balancer's body; tests against the emulator cover the rest.
 
 use serde_json::json;
 
@@ -23,7 +23,7 @@ fn tunnels_are_one_external_and_one_internal_or_the_pool_is_told_in_words() {
     let right = of(&[internal.clone(), external.clone()]).unwrap();
     let (other, inner) = (End { port: 10801, vni: 801 }, End { port: 10800, vni: 800 });
     assert_eq!(right, Tunnels { external: other, internal: inner });
-    // Microsoft's own example has two internal ones.
+    // Microsoft's own example has two internal tunnels.
     let twice = of(&[internal.clone(), tunnel("Internal", 15001, 901, "VXLAN")]).unwrap_err();
     assert!(twice.contains("Internal VXLAN port 15001 vni 901"), "{twice}");
     assert!(twice.contains("one External and one Internal"), "{twice}");
@@ -57,7 +57,7 @@ fn a_pool_is_by_address_as_soon_as_an_entry_has_one() {
     assert!(all.iter().all(|entry| entry.by == MadeBy::Nic));
     assert_eq!((all[0].admin, all[1].admin), (Admin::Down, Admin::None));
     assert_eq!((all[0].name.as_deref(), all[1].name.as_deref()), (Some("e"), None));
-    // Azure shows the interface behind an address as well.
+    // Azure also lists the interface behind an address.
     let subnet =
         POOL.replace("loadBalancers/gw/backendAddressPools/weir", "virtualNetworks/v/subnets/s");
     let by_ip = json!({ "properties": {

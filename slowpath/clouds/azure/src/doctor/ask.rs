@@ -1,4 +1,4 @@
-//! Finds out what doctor judges: reads, and nothing else.
+//! Collects the observations for [`judge`](super::judge), by reads only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,47 +19,48 @@ use crate::place::{Nic, Place, PlaceError, interfaces, own, the_balancer};
 use crate::runner::Cloud;
 use crate::told::{CallError, Family, Identity, Tunnels};
 
-/// Nobody waits two minutes for the first answer about scheduled events.
+/// Time limit for scheduled events; enabling the service can take two minutes, which is too long
+/// here.
 const EVENTS: Duration = Duration::from_secs(5);
 
-/// What came of each permission that was tried.
+/// Result for each permission that was tried.
 pub type Tried = BTreeMap<&'static str, Result<(), CallError>>;
 
-/// What was found out.
+/// Observations for the checks.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// Who this is.
+    /// Identity of this machine.
     pub identity: Result<Identity, CallError>,
-    /// Why nothing can be asked of Resource Manager, if it can't.
+    /// Why Resource Manager cannot be used, if so.
     pub arm: Option<CallError>,
-    /// Permissions, and what came of them.
+    /// Permissions that were tried, with the results.
     pub tried: Tried,
-    /// What the machine's roles at the resource groups give, where that may be read.
+    /// Permissions that the machine's roles grant at the resource groups, if they can be read.
     pub grants: Option<Vec<Grant>>,
-    /// The ingress port's interface, or why there is none.
+    /// Network interface of the ingress port, or why there is none.
     pub nic: Result<Nic, String>,
-    /// Our place, or why there is none.
+    /// The machine's place, or why there is none.
     pub place: Result<Place, String>,
-    /// The load balancer.
+    /// Body of the load balancer.
     pub balancer: Option<Value>,
     /// Security groups of the interface and of its subnet.
     pub security: Vec<Value>,
-    /// What the metadata service tells of tunnels.
+    /// Tunnels as reported by the metadata service.
     pub tunnels: Result<Vec<(Family, Tunnels)>, CallError>,
-    /// How many scheduled events concern this machine.
+    /// Number of scheduled events that affect this machine.
     pub events: Option<Result<usize, CallError>>,
-    /// Of the ingress port; none before it is there.
+    /// MAC address of the ingress port; `None` until the port exists.
     pub mac: Option<[u8; 6]>,
-    /// The ingress arm's kernel interface and its MTU, where it is there.
+    /// Kernel interface of the ingress port and its MTU, if it exists.
     pub kernel_mtu: Option<(String, u32)>,
-    /// Whether the kernel wants TCP timestamps, where it says.
+    /// Whether TCP timestamps are enabled in the kernel, if known.
     pub timestamps: Option<bool>,
-    /// What slowpath says, or why nothing.
+    /// Report of slowpath, or why it did not answer.
     pub slowpath: Result<Report, String>,
 }
 
 impl Seen {
-    /// Before anything is asked of Azure.
+    /// Returns observations without any from Azure.
     pub fn new(slowpath: Result<Report, String>) -> Seen {
         let unasked = || Operation::new("", "Nothing").late(Duration::ZERO).error;
         let no = || Err("Azure was not asked".to_owned());
@@ -82,8 +83,7 @@ impl Seen {
     }
 }
 
-/// Asks all that there is to ask. What the machine itself says ([`Seen::mac`] and so on) is there
-/// already.
+/// Performs all queries. Local observations ([`Seen::mac`] and so on) are set by the caller.
 pub async fn ask(cloud: &Cloud, patience: Policy, wants: &Wants, seen: &mut Seen) {
     let metadata = cloud.metadata().with_policy(patience);
     seen.identity = metadata.instance().await;
@@ -118,7 +118,7 @@ async fn of_place(arm: &dyn Arm, wants: &Wants, identity: &Identity, seen: &mut 
         (Ok(nic), Ok(told)) => Place::of(&wants.settings, identity.clone(), &ingress, nic, told),
         (Err(error), _) | (_, Err(error)) => Err(error.clone()),
     };
-    // Listed they are all there; that one alone may be asked for is another matter.
+    // The list contains them all; reading a single one needs another permission.
     if let Ok(place) = &place {
         let _ = arm.get(&crate::asks::balancer(&place.balancer)).await;
         for pool in &place.pools {
@@ -129,7 +129,8 @@ async fn of_place(arm: &dyn Arm, wants: &Wants, identity: &Identity, seen: &mut 
     (seen.nic, seen.place, seen.balancer) = (nic.map_err(words), place.map_err(words), told.ok());
 }
 
-/// The ingress port by its MAC, and before it is there by the address that it is to have.
+/// Returns the ingress port, determined by its MAC address, or by its configured address if the
+/// port does not exist yet.
 fn ingress(wants: &Wants, identity: &Identity, mac: Option<[u8; 6]>) -> Ingress {
     let has = |i: &&crate::told::Interface| {
         wants.addresses.iter().any(|address| i.addresses.contains(address))
@@ -139,7 +140,7 @@ fn ingress(wants: &Wants, identity: &Identity, mac: Option<[u8; 6]>) -> Ingress 
     Ingress { mac, addresses: wants.addresses.clone() }
 }
 
-/// Resource groups where we need to be allowed something.
+/// Returns the resource groups in which permissions are needed.
 fn groups(identity: &Identity, seen: &Seen) -> BTreeSet<String> {
     let own = format!(
         "/subscriptions/{}/resourceGroups/{}",
@@ -163,7 +164,7 @@ async fn grants(arm: &dyn Arm, groups: &BTreeSet<String>) -> Option<Vec<Grant>> 
     Some(grants)
 }
 
-/// The groups of the interface and of its subnet, where they may be read.
+/// Reads the security groups of the interface and of its subnet, if permitted.
 async fn security(arm: &dyn Arm, seen: &mut Seen) {
     let Ok(nic) = &seen.nic else { return };
     let mut ids: Vec<ResourceId> = Vec::new();
@@ -182,7 +183,7 @@ async fn security(arm: &dyn Arm, seen: &mut Seen) {
     }
 }
 
-/// Remembers what came of each permission; one refusal counts more than what was permitted.
+/// Records the result for each permission; an error takes precedence over earlier successes.
 struct Noting<'a> {
     arm: &'a dyn Arm,
     tried: std::sync::Mutex<Tried>,

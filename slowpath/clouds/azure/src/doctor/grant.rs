@@ -1,20 +1,20 @@
-//! What a role gives.
+//! Permissions that a role grants.
 
 use serde_json::Value;
 
 use crate::balancer;
 
-/// What a role gives, as `Microsoft.Authorization/permissions` tells it.
+/// A role's permissions, as returned by `Microsoft.Authorization/permissions`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Grant {
-    /// Patterns with `*`.
+    /// Granted actions, with `*` as wildcard.
     pub actions: Vec<String>,
-    /// What is taken away of those.
+    /// Actions excluded from those.
     pub not_actions: Vec<String>,
 }
 
 impl Grant {
-    /// Reads one of them.
+    /// Parses one grant.
     pub fn read(told: &Value) -> Grant {
         let all = |key: &str| {
             let list = balancer::list(told, &format!("/{key}")).iter();
@@ -29,7 +29,7 @@ impl Grant {
     }
 }
 
-/// `*` is for any text, slashes too.
+/// Returns true if the action matches; `*` matches any text, including slashes.
 fn fits(pattern: &str, action: &str) -> bool {
     let (pattern, mut rest) = (pattern.to_ascii_lowercase(), &*action.to_ascii_lowercase());
     let mut parts = pattern.split('*');

@@ -1,4 +1,4 @@
-//! The machine itself: its metadata and identity, its interface, MTU, kernel and events.
+//! Checks of the machine: metadata, identity, network interface, MTU, kernel and events.
 
 use super::ask::Seen;
 use super::wants::Wants;
@@ -107,7 +107,7 @@ pub(super) fn mtu(wants: &Wants, seen: &Seen) -> Vec<Check> {
     [Some(configured), of_kernel].into_iter().flatten().collect()
 }
 
-/// Azure's probes come without TCP timestamps; a kernel that wants them drops the probe's packets.
+/// Checks TCP timestamps: Azure documents that its probes fail if they are enabled.
 pub(super) fn timestamps(seen: &Seen) -> Option<Check> {
     let name = "tcp timestamps";
     Some(match seen.timestamps? {

@@ -1,4 +1,4 @@
-//! Which permissions this machine has, of those that it needs.
+//! Checks which of the required permissions this machine has.
 
 use config::checked::{MadeBy, Remove};
 
@@ -9,13 +9,13 @@ use crate::asks;
 use crate::names::{self, Known};
 use crate::told::Failure;
 
-/// One check a permission.
+/// Returns one check for each permission.
 pub(super) fn judge(wants: &Wants, seen: &Seen) -> Vec<Check> {
     let needed: Vec<Known> = asks::ALL.iter().filter(|k| needs(wants, seen, k)).copied().collect();
     names::permissions(&needed).into_iter().map(|name| check(seen, name)).collect()
 }
 
-/// Whether the appliance asks it as it is configured.
+/// Returns true if the operation is needed with this configuration.
 fn needs(wants: &Wants, seen: &Seen, known: &Known) -> bool {
     let scale_set = seen.nic.as_ref().is_ok_and(|nic| nic.managed);
     let leaves = wants.settings.life.remove != Remove::Never;
@@ -41,7 +41,7 @@ fn check(seen: &Seen, name: &'static str) -> Check {
     let granted = || seen.grants.as_ref().map(|all| all.iter().any(|grant| grant.gives(name)));
     match seen.tried.get(name) {
         Some(Ok(())) => Check::ok(name, "allowed"),
-        // Who may not ask is told so before anything is looked for.
+        // Azure checks the permission before it looks the resource up.
         Some(Err(error)) if error.kind == Failure::Absent => Check::ok(name, "allowed"),
         Some(Err(error)) if error.kind == Failure::Denied => {
             Check::new(name, Verdict::Fail, error.message.clone(), &remedy)
@@ -55,7 +55,7 @@ fn check(seen: &Seen, name: &'static str) -> Check {
             Check::new(name, Verdict::Fail, "slowpath was not allowed to", &remedy)
         }
         None if by_slowpath("ok") => Check::ok(name, "allowed: slowpath has done it"),
-        // A role may be given at a resource alone, which the group's list doesn't show.
+        // A role can be assigned at a single resource, which the group's list does not show.
         None if granted() == Some(false) => {
             Check::new(name, Verdict::Warn, "no role at the resource group allows it", &remedy)
         }

@@ -1,4 +1,4 @@
-//! Whether the security groups let the gateway and its probes in.
+//! Checks whether the network security groups admit the gateway's packets and probes.
 
 use std::net::IpAddr;
 
@@ -10,11 +10,11 @@ use super::wants::Wants;
 use super::{Check, Verdict};
 use crate::balancer::{self, list, rules, text};
 
-/// Where probes come from.
+/// Source address of Azure's health probes.
 pub const PROBES: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(168, 63, 129, 16));
 
-/// The gateway's packets come from its frontends' addresses in the virtual network, its probes from
-/// the platform.
+/// Checks the tunnels' packets, which come from the frontends' addresses in the virtual network,
+/// and the probes, which come from the platform.
 pub(super) fn judge(_: &Wants, seen: &Seen) -> Vec<Check> {
     let (Ok(place), Some(told)) = (&seen.place, &seen.balancer) else { return Vec::new() };
     if seen.security.is_empty() {
@@ -54,9 +54,10 @@ pub(super) fn judge(_: &Wants, seen: &Seen) -> Vec<Check> {
     checks
 }
 
-/// What a group does with a packet from a source, known by its address and the tag that Azure has
-/// for it, to an address of ours: the first rule that fits decides. Behind the group's own there
-/// are Azure's, which admit the virtual network and the load balancer.
+/// Returns true if a security group admits a packet. `source` is the address together with the
+/// service tag that Azure has for it. The matching rule with the lowest priority number decides;
+/// after the group's own rules come Azure's default rules, which admit the virtual network and the
+/// load balancer.
 pub fn admits(
     group: &Value,
     protocol: &str,
@@ -79,7 +80,7 @@ pub fn admits(
     }
 }
 
-/// One of what a rule has under a key, or under its plural.
+/// Returns true if one of a rule's values matches, under a key or under its plural.
 fn matches(rule: &Value, key: &str, fits: impl Fn(&str) -> bool) -> bool {
     let plural = key.strip_suffix("Prefix").map_or(format!("{key}s"), |k| format!("{k}Prefixes"));
     let many = list(rule, &format!("/properties/{plural}")).iter().filter_map(Value::as_str);

@@ -1,4 +1,4 @@
-//! What of doctor can't be met at the stand-in; the rest is in `tests/operations.rs`.
+//! Checks that the emulator cannot produce; the rest is in `tests/operations.rs`.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What of the configuration the checks are about.
+//! The part of the configuration that the checks need.
 
 use std::net::IpAddr;
 
@@ -7,38 +7,39 @@ use config::checked::{Azure as Settings, AzurePool, Config, GatewayKind, Plane, 
 use crate::advice::Ours;
 use crate::told::{End, Tunnels};
 
-/// What of the configuration matters here.
+/// The part of the configuration that the checks need.
 #[derive(Clone, Debug)]
 pub struct Wants {
-    /// Pools, membership, credential.
+    /// Azure settings: pools, membership and credential.
     pub settings: Settings,
-    /// For the advice.
+    /// Settings for the advice.
     pub ours: Ours,
-    /// What is written of each pool's gateway.
+    /// Configuration of each pool's gateway.
     pub gateways: Vec<Fed>,
-    /// Of the ingress arm, the preferred first.
+    /// Addresses of the ingress port, in order of preference.
     pub addresses: Vec<IpAddr>,
-    /// Packets leave with addresses that are not of the interface, or come for some.
+    /// True if forwarded packets can have source or destination addresses other than the
+    /// interface's own.
     pub forwards: bool,
-    /// Of the ingress arm.
+    /// MTU of the ingress port.
     pub mtu: u32,
-    /// The kernel's interface carries all traffic, not only what is for this machine.
+    /// True if the kernel interface carries all traffic (XDP), not only that of the machine itself.
     pub kernel_carries: bool,
 }
 
-/// A gateway that a pool feeds, as it is written.
+/// A gateway that a pool feeds, as configured.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fed {
     /// The pool.
     pub pool: AzurePool,
-    /// Its tunnels.
+    /// Configured tunnels.
     pub tunnels: Option<Tunnels>,
-    /// The arm's MTU that its largest packets need.
+    /// MTU that the gateway's largest packets need.
     pub mtu: u32,
 }
 
 impl Wants {
-    /// Out of the configuration.
+    /// Extracts the settings from the configuration.
     pub fn of(config: &Config, settings: &Settings) -> Wants {
         Wants {
             settings: settings.clone(),
@@ -63,7 +64,7 @@ fn fed(config: &Config, pool: &AzurePool) -> Fed {
         })
     };
     let tunnels = end(Side::External).zip(end(Side::Internal));
-    // Ethernet, VXLAN, UDP, and the outer IP header.
+    // Inner Ethernet (14), VXLAN (8), UDP (8), and outer IP header (20 or 40).
     let around = if pool.ipv6 { 70 } else { 50 };
     Fed {
         pool: pool.clone(),

@@ -1,4 +1,4 @@
-//! Every way of saying no, and what is made of it.
+//! Error responses in all forms, and their classification.
 
 use azure_core::http::headers::{HeaderName, HeaderValue};
 use fastrand::Rng;
@@ -43,7 +43,7 @@ fn statuses_and_codes_are_sorted_by_what_can_be_done() {
         (401, "ExpiredAuthenticationToken", Failure::Denied),
         (403, "AuthorizationFailed", Failure::Denied),
         (403, "LinkedAuthorizationFailed", Failure::Denied),
-        // Some services say it with 400, and a lock with 409.
+        // Some services use status 400, and a lock uses 409.
         (400, "LinkedAccessCheckFailed", Failure::Denied),
         (409, "ScopeLocked", Failure::Denied),
         (400, "invalid_client", Failure::Denied),
@@ -71,7 +71,7 @@ fn every_form_of_an_error_is_read() {
     };
     let both = ("InUse".to_owned(), "it is in use".to_owned());
     assert_eq!(said(r#"{"error": {"code": "InUse", "message": "it is in use"}}"#), both);
-    // As private link services tell it.
+    // The form used by private link services.
     assert_eq!(said(r#"{"code": "InUse", "message": "it is in use", "details": []}"#), both);
     let (code, message) = said(
         r#"{"error": {"code": "Outer", "message": "no", "details": [
@@ -108,7 +108,7 @@ fn a_refusal_names_the_permission_and_where() {
     assert_eq!((plain.kind, plain.code.as_str()), (Failure::Denied, "AuthorizationFailed"));
     let allow = format!("allow Microsoft.Network/loadBalancers/read on {SCOPE} in a role");
     assert!(plain.message.contains(&allow), "{plain}");
-    // The first pair of a linked refusal is what we may do.
+    // The first pair of a linked authorization error is what is permitted.
     let linked = told(&body(
         "LinkedAuthorizationFailed",
         &format!(
@@ -153,7 +153,7 @@ fn a_pause_is_asked_for_in_seconds_or_as_azures_time() {
     assert_eq!(of(&[("retry-after", "17")]), Some(17));
     assert_eq!(of(&[("retry-after", " 0 ")]), Some(0));
     assert_eq!(of(&[("retry-after", "Sun, 22 Nov 2026 18:00:25 GMT")]), Some(25));
-    // Our clock is ten minutes ahead of theirs.
+    // The local clock is ten minutes ahead of Azure's.
     let (then, theirs) = ("Sun, 22 Nov 2026 17:50:25 GMT", "Sun, 22 Nov 2026 17:50:00 GMT");
     assert_eq!(of(&[("retry-after", then), ("date", theirs)]), Some(25));
     assert_eq!(of(&[("retry-after", theirs), ("date", then)]), Some(0));

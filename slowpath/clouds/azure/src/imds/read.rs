@@ -1,4 +1,4 @@
-//! Reads what the metadata service tells. Its numbers are strings, except where they are numbers.
+//! Parsing of metadata responses. IMDS returns most numbers as strings.
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,7 +13,7 @@ fn document(body: &[u8]) -> Result<Value, String> {
     if read.is_object() { Ok(read) } else { Err("it is no object".into()) }
 }
 
-/// What a key has, which must not be missing or empty.
+/// Returns the string of a key, which must not be missing or empty.
 fn wanted(of: &Value, key: &str) -> Result<String, String> {
     let found = of[key].as_str().unwrap_or_default();
     if found.is_empty() { Err(format!("it has no `{key}`")) } else { Ok(found.to_owned()) }
@@ -29,10 +29,10 @@ fn number(of: &Value, key: &str) -> Result<u64, String> {
     read.ok_or_else(|| format!("`{key}` is {found}, not a number"))
 }
 
-/// Reads `/metadata/instance`.
+/// Parses `/metadata/instance`.
 ///
 /// # Errors
-/// What of it can't be read.
+/// Describes what cannot be parsed.
 pub fn identity(body: &[u8]) -> Result<Identity, String> {
     let whole = document(body)?;
     let compute = &whole["compute"];
@@ -68,12 +68,12 @@ fn interface(told: &Value) -> Result<Interface, String> {
 }
 
 fn address(text: &str) -> Result<IpAddr, String> {
-    // A prefix stands where an address should, in Microsoft's own examples.
+    // Microsoft's own examples have a prefix where an address is expected.
     let bare = text.split('/').next().unwrap_or_default();
     bare.parse().map_err(|_| format!("`{text}` is no address"))
 }
 
-/// A link address as Azure writes it: twelve hexadecimal digits, with hyphens or without.
+/// Parses a MAC address: twelve hexadecimal digits, with or without hyphens or colons.
 pub fn mac(text: &str) -> Option<[u8; 6]> {
     let digits: Vec<u8> = text.bytes().filter(|b| !matches!(b, b'-' | b':')).collect();
     let value = |b: u8| char::from(b).to_digit(16).and_then(|v| u8::try_from(v).ok());
@@ -87,10 +87,10 @@ pub fn mac(text: &str) -> Option<[u8; 6]> {
     Some(mac)
 }
 
-/// Reads `/metadata/loadbalancer`. A plain load balancer has no tunnels.
+/// Parses `/metadata/loadbalancer`. A load balancer other than a gateway has no tunnels.
 ///
 /// # Errors
-/// What of it can't be read, or which two of it contradict each other.
+/// Describes what cannot be parsed, or which tunnels contradict each other.
 pub fn tunnels(body: &[u8]) -> Result<Vec<(Family, Tunnels)>, String> {
     let whole = document(body)?;
     let balancer = &whole["loadbalancer"];
@@ -138,7 +138,7 @@ pub fn tunnels(body: &[u8]) -> Result<Vec<(Family, Tunnels)>, String> {
     Ok(tunnels)
 }
 
-/// One of `tunnelInterfaces`: its family, whether it is the external one, its port and identifier.
+/// Parses one of `tunnelInterfaces`: family, whether it is external, port and identifier.
 fn end(told: &Value) -> Result<(Family, bool, End), String> {
     let local = address(&wanted(told, "localIpAddress")?)?;
     let family = if local.is_ipv6() { Family::V6 } else { Family::V4 };
@@ -164,10 +164,10 @@ fn end(told: &Value) -> Result<(Family, bool, End), String> {
     Ok((family, outside, End { port, vni }))
 }
 
-/// Reads `/metadata/scheduledevents`, those that concern a machine.
+/// Parses `/metadata/scheduledevents`; returns the events that affect a machine.
 ///
 /// # Errors
-/// What of it can't be read.
+/// Describes what cannot be parsed.
 pub fn events(body: &[u8], machine: &str) -> Result<Vec<ScheduledEvent>, String> {
     let whole = document(body)?;
     let events = whole["Events"].as_array().ok_or("it has no `Events`")?;
@@ -182,7 +182,7 @@ pub fn events(body: &[u8], machine: &str) -> Result<Vec<ScheduledEvent>, String>
             continue;
         }
         let text = |key: &str| event[key].as_str().unwrap_or_default();
-        // A time that can't be read is as good as none: the event may begin at once.
+        // An unparsable time counts as none: the event may start at once.
         let then = httpdate::parse_http_date(text("NotBefore")).ok();
         let since = then.and_then(|then| then.duration_since(UNIX_EPOCH).ok());
         told.push(ScheduledEvent {
@@ -207,8 +207,8 @@ fn kind(word: &str) -> EventKind {
     }
 }
 
-/// Reads a token and how long it is good, by Azure's clock: when it expires is Azure's time, and so
-/// is the answer's `Date`.
+/// Parses a token and its remaining lifetime. The lifetime is the difference of `expires_on` and
+/// the response's `Date`, which are both by Azure's clock.
 pub(super) fn token(headers: &Headers, body: &[u8]) -> Result<(String, Duration), String> {
     let whole = document(body)?;
     let secret = wanted(&whole, "access_token")?;

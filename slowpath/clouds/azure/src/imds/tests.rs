@@ -1,4 +1,4 @@
-//! What the metadata service tells, as it should and as it should not.
+//! Parsing of valid and invalid metadata responses.
 
 use azure_core::http::headers::{HeaderName, HeaderValue, Headers};
 use fastrand::Rng;
@@ -98,7 +98,7 @@ fn tunnels_are_read_by_family_and_kind() {
         external: End { port: at + 1, vni: vni + 1 },
     };
     assert_eq!(tunnels(&balancer(&four)).unwrap(), [(Family::V4, ends(2666, 800))]);
-    // Numbers may be strings, words may be big, and the same may be told twice.
+    // Numbers may be strings, names may be upper case, and entries may be repeated.
     let mut six =
         [tunnel("External", "fd00::9", 867, 901), tunnel("Internal", "fd00::9", 866, 900)];
     six[0]["gatewayPort"] = json!("867");
@@ -107,7 +107,7 @@ fn tunnels_are_read_by_family_and_kind() {
     let all: Vec<Value> = [&six[..], &four, &four].concat();
     let told = tunnels(&balancer(&all)).unwrap();
     assert_eq!(told, [(Family::V4, ends(2666, 800)), (Family::V6, ends(866, 900))]);
-    // A plain load balancer has no such key.
+    // The metadata of a load balancer other than a gateway has no such key.
     assert_eq!(tunnels(br#"{"loadbalancer": {"publicIpAddresses": []}}"#).unwrap(), []);
     assert_eq!(tunnels(&balancer(&[])).unwrap(), []);
 }
@@ -184,7 +184,7 @@ fn a_token_lives_by_azures_clock() {
     };
     let mut headers = Headers::new();
     let of = |headers: &Headers, body: &[u8]| token(headers, body).map(|(_, life)| life.as_secs());
-    // Without a date of theirs there is only what they say it lasts.
+    // Without a `Date` header only the stated lifetime is known.
     assert_eq!(of(&headers, &body(json!("1474309787"))), Ok(3599));
     let date = HeaderValue::from("Mon, 19 Sep 2016 18:19:47 GMT".to_owned());
     headers.insert(HeaderName::from_static("date"), date);

@@ -1,43 +1,44 @@
-//! The state of each kind of call, and when it is retried after a failure.
+//! State of each kind of call, and retry delays.
 
 use std::time::{Duration, Instant};
 
 use crate::told::Failure;
 
-/// How long questions that are not answered may hold the probe back: less than a gateway takes to
-/// give us up (2 probes, 5 s apart).
+/// Maximum time for which unanswered queries make the probe fail. It must be shorter than the time
+/// in which a gateway marks a member unhealthy (2 probes, 5 s apart).
 pub(super) const PATIENCE: Duration = Duration::from_secs(4);
-/// After a call that came to nothing though it was tried for minutes, after one that met somebody
-/// else's, and after one that was refused.
+/// Delay before repeating a call: after it failed despite all its retries, after a conflict with
+/// another writer, and after a permanent failure.
 const AGAIN: Duration = Duration::from_secs(30);
 const CONFLICT_AGAIN: Duration = Duration::from_secs(5);
 const REFUSED_AGAIN: Duration = Duration::from_secs(300);
-/// Leaving, time is short: what was a fault may be over.
+/// Delay while leaving: time is short, and a temporary error may be over.
 const LEAVING_AGAIN: Duration = Duration::from_secs(5);
 
-/// A kind of call.
+/// Scheduling state of one kind of call.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Asking {
     pub(super) under_way: bool,
     pub(super) begun: Option<Instant>,
     pub(super) not_before: Option<Instant>,
     pub(super) answered: bool,
-    /// The last one came to nothing: nobody hurries it.
+    /// The last call failed; its delay is not shortened.
     pub(super) failed: bool,
-    /// It is wanted sooner than usual.
+    /// The call should be repeated sooner than usual.
     pub(super) hurried: bool,
-    /// How many writes had been asked for when it began.
+    /// Number of writes started when the call began.
     pub(super) epoch: u64,
 }
 
 impl Asking {
-    /// It began long ago, counted from `since` at the earliest.
+    /// Returns true if the call began at least [`PATIENCE`] ago, counted from `since` at the
+    /// earliest.
     pub(super) fn waited(&self, now: Instant, since: Option<Instant>) -> bool {
         self.begun.is_some() && self.begun.max(since).is_some_and(|begun| now >= begun + PATIENCE)
     }
 }
 
-/// When to ask again what came to nothing.
+/// Returns the delay before a failed call is repeated.
 pub(super) fn again(kind: Failure, leaving: bool) -> Duration {
     match (kind, leaving) {
         (kind, _) if !kind.passes() => REFUSED_AGAIN,

@@ -1,11 +1,11 @@
-//! When what is asked: of each kind of call at most one at once, and of the writes one in all.
+//! Scheduling of calls: at most one of each kind is in progress, and at most one write in all.
 
 use std::time::{Duration, Instant};
 
 use super::words::Call;
 use super::{Effect, LOOK_OPEN, Life, TUNNELS_STRANGE};
 
-/// All that change our entries.
+/// The calls that change this machine's entries.
 const WRITES: [Call; 4] = [Call::Join, Call::Down, Call::Up, Call::Leave];
 
 impl Life {
@@ -21,13 +21,13 @@ impl Life {
         self.calls[call as usize].not_before = Some(at);
     }
 
-    /// May be asked now.
+    /// Returns true if the call may be started now.
     pub(super) fn is_due(&self, now: Instant, call: Call) -> bool {
         let asking = self.calls[call as usize];
         !asking.under_way && asking.not_before.is_none_or(|at| now >= at)
     }
 
-    /// Begins a call unless one is under way or it is too early.
+    /// Starts a call unless one of its kind is in progress or its delay has not passed.
     pub(super) fn ask(&mut self, now: Instant, call: Call) {
         if !self.is_due(now, call) {
             return;
@@ -42,14 +42,15 @@ impl Life {
         self.effects.push(Effect::Call(call));
     }
 
-    /// Looks, unless a write is under way: what that will have done, no look can know.
+    /// Queries the membership, unless a write is in progress, whose result a query would not
+    /// reliably see.
     pub(super) fn look(&mut self, now: Instant) {
         if !self.is_writing() {
             self.ask(now, Call::Look);
         }
     }
 
-    /// Packets came in tunnels that we don't know.
+    /// Packets of unknown tunnels arrived: query the tunnels sooner.
     pub(super) fn hurry_for_tunnels(&mut self) {
         self.sooner(Call::AskTunnels, TUNNELS_STRANGE);
         if !self.following.imds_tells() {
@@ -57,7 +58,7 @@ impl Life {
         }
     }
 
-    /// No longer than `gap` after the last one; what failed has its own pause.
+    /// Repeats a call no later than `gap` after its last start; a failed call keeps its own delay.
     pub(super) fn sooner(&mut self, call: Call, gap: Duration) {
         let asking = &mut self.calls[call as usize];
         asking.hurried = true;

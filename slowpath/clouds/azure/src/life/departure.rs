@@ -1,4 +1,4 @@
-//! What is known while leaving, and of the scheduled events that end or restart the machine.
+//! State while leaving, and of the scheduled events that end or restart the machine.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -6,49 +6,50 @@ use std::time::{Duration, Instant};
 use super::words::Exit;
 use crate::told::{EventKind, ScheduledEvent};
 
-/// So long leaving the pools and acknowledging an event may take.
+/// Time limit for leaving the pools and acknowledging an event.
 pub(super) const REMOVES: Duration = Duration::from_secs(20);
 
-/// What is known while leaving.
+/// State of the lifecycle while the machine leaves its pools.
 #[derive(Debug)]
 pub(super) struct Leaving {
-    /// When the drain is over at the latest.
+    /// Latest end of the drain.
     pub(super) deadline: Instant,
     pub(super) since: Instant,
-    /// A SIGTERM came; the next ends at once.
+    /// A SIGTERM was received; another one ends the process at once.
     pub(super) signalled: bool,
-    /// Azure took our `Down`.
+    /// Azure accepted `Down`.
     pub(super) down: bool,
-    /// When no new flows came any more.
+    /// When new flows were first known to be kept away.
     pub(super) confirmed: Option<Instant>,
-    /// The membership was removed, or can't be.
+    /// The membership was removed, or cannot be.
     pub(super) removed: bool,
     pub(super) stage: Stage,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stage {
-    /// Flows are waited for.
+    /// Waiting for flows to end.
     Draining,
-    /// The membership is removed and the event acknowledged, until then at most.
+    /// Removing the membership and acknowledging the event, with a time limit.
     Removing(Exit, Instant),
-    /// The machine's end is waited for.
+    /// Waiting for the machine to end.
     Waiting(Exit),
 }
 
-/// What is known of scheduled events.
+/// Known scheduled events.
 #[derive(Debug, Default)]
 pub(super) struct Events {
-    /// Those that end or restart this machine.
+    /// Events that end or restart this machine.
     pub(super) ending: Vec<ScheduledEvent>,
-    /// All that were heard of and are still there.
+    /// Ids of all events in the last answer.
     pub(super) known: BTreeSet<String>,
     pub(super) acknowledged: BTreeSet<String>,
     pub(super) acknowledging: Option<String>,
 }
 
 impl Events {
-    /// Takes in the list as it is now; those that are new, and nobody leaves for.
+    /// Takes over a new list of events. Returns those that are new and do not make the machine
+    /// leave.
     pub(super) fn hear(&mut self, events: Vec<ScheduledEvent>) -> Vec<ScheduledEvent> {
         let listed: BTreeSet<String> = events.iter().map(|event| event.id.clone()).collect();
         self.acknowledged.retain(|id| listed.contains(id));
@@ -57,7 +58,8 @@ impl Events {
             let known = self.known.contains(&event.id);
             let counts = match event.kind {
                 EventKind::Preempt | EventKind::Terminate => true,
-                // One that had begun before we heard of it is what brought us here.
+                // An event that had started before it was first seen is the one that restarted this
+                // machine.
                 EventKind::Reboot | EventKind::Redeploy if known => {
                     self.ending.iter().any(|one| one.id == event.id)
                 }
@@ -84,7 +86,7 @@ impl Events {
         self.acknowledging.as_deref().or_else(|| self.to_acknowledge()).or_else(first)
     }
 
-    /// It was taken, or that came to nothing: then the event begins by itself in time.
+    /// The acknowledgment was accepted or failed; in the latter case the event starts by itself.
     pub(super) fn acknowledged(&mut self) {
         self.acknowledged.extend(self.acknowledging.take());
     }

@@ -1,4 +1,4 @@
-//! What people should know of the way in and out, and what to do then.
+//! Findings of the Azure lifecycle, with their remedies.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn finding(name: &'static str, text: impl Into<String>, remedy: impl Into<String
     Finding { name, text: text.into(), remedy: remedy.into() }
 }
 
-/// A call came to nothing.
+/// A call failed.
 pub(super) fn failed(error: &CallError) -> Finding {
     let (name, remedy) = match error.kind {
         Failure::Denied => {
@@ -36,7 +36,7 @@ pub(super) fn failed(error: &CallError) -> Finding {
     finding(name, error.to_string(), remedy)
 }
 
-/// Somebody interfered.
+/// The membership was removed by another party.
 pub(super) fn lost(on_lost: OnLost) -> Finding {
     let remedy = match on_lost {
         OnLost::Repair => "it joins again; to take this machine out, stop slowpath",
@@ -45,7 +45,7 @@ pub(super) fn lost(on_lost: OnLost) -> Finding {
     finding("membership-lost", "somebody else took this machine out of a pool", remedy)
 }
 
-/// The scale set owns the membership, and gives none.
+/// The scale set's model owns the membership and does not name all pools.
 pub(super) fn not_in_model() -> Finding {
     let text = "this machine is of a scale set, and not in every pool that [azure] names";
     let remedy = "name the pool in the scale set's model (its networkProfile), then bring the \
@@ -53,28 +53,28 @@ pub(super) fn not_in_model() -> Finding {
     finding(NOT_IN_MODEL, text, remedy)
 }
 
-/// Somebody else holds us down.
+/// Another party set this machine's entry to `Down`.
 pub(super) fn admin_down() -> Finding {
     let text = "somebody else set adminState of this machine's entry to Down: no new flows come";
     let remedy = "when that is over, set it to None in the pool; Weir lifts what it set itself";
     finding(ADMIN_DOWN, text, remedy)
 }
 
-/// Somebody else holds us up.
+/// This machine's entry is set to `Up`.
 pub(super) fn admin_up() -> Finding {
     let text = "adminState of this machine's entry is Up: flows come whatever the probe says, \
                 also when this machine can't carry them, and while it leaves";
     finding(ADMIN_UP, text, "set it to None in the pool")
 }
 
-/// Nothing asks how we are.
+/// No rule of the pool has a health probe.
 pub(super) fn no_probe() -> Finding {
     let text = "no rule of the pool has a probe: new flows come until this machine has left the \
                 pool";
     finding(NO_PROBE, text, "give the load balancer's rule a probe that asks health.listen")
 }
 
-/// Ready, and nothing comes.
+/// The machine is ready, but no packet arrives.
 pub(super) fn no_packets(waited: Duration) -> Finding {
     let remedy = "let the network security group admit the tunnels' UDP ports from the gateway's \
                   subnet, see that a rule for all ports uses the pool, and that a frontend is \
@@ -97,7 +97,7 @@ fn family(family: Family) -> &'static str {
     }
 }
 
-/// Others than ours, and they are not followed.
+/// The reported tunnels differ from those in force, and are not followed.
 pub(super) fn other_tunnels(followed: Followed) -> Finding {
     let Followed { family: of, carried, told, .. } = followed;
     let (of, ours, told) = (family(of), words(carried), words(told));
@@ -106,7 +106,7 @@ pub(super) fn other_tunnels(followed: Followed) -> Finding {
     finding(OTHER_TUNNELS, text, remedy)
 }
 
-/// The data plane has others than it was told.
+/// The data plane has not applied the tunnels passed to it.
 pub(super) fn not_taken(followed: Followed) -> Finding {
     let Followed { family: of, carried, told, .. } = followed;
     let (of, ours, told) = (family(of), words(carried), words(told));
@@ -115,7 +115,7 @@ pub(super) fn not_taken(followed: Followed) -> Finding {
     finding(TUNNELS_NOT_TAKEN, text, remedy)
 }
 
-/// Azure contradicts itself.
+/// IMDS and Resource Manager report different tunnels.
 pub(super) fn tunnels_differ((of, imds, arm): (Family, Tunnels, Tunnels)) -> Finding {
     let (of, imds, arm) = (family(of), words(imds), words(arm));
     let text = format!(
@@ -126,7 +126,7 @@ pub(super) fn tunnels_differ((of, imds, arm): (Family, Tunnels, Tunnels)) -> Fin
     finding(TUNNELS_DIFFER, text, remedy)
 }
 
-/// None that we could use.
+/// The pool's tunnels cannot be used.
 pub(super) fn unusable((of, why): (Family, &str)) -> Finding {
     let text = format!("tunnels of the pool of {} can't be used: {why}", family(of));
     let remedy = "give the pool one tunnel interface of type External and one of type Internal, \
@@ -134,7 +134,7 @@ pub(super) fn unusable((of, why): (Family, &str)) -> Finding {
     finding(TUNNELS_UNUSABLE, text, remedy)
 }
 
-/// An event for which nobody leaves.
+/// A scheduled event that does not make the machine leave.
 pub(super) fn event(event: &ScheduledEvent) -> Finding {
     let ScheduledEvent { id, description, .. } = event;
     let (text, remedy) = match event.kind {
@@ -150,7 +150,7 @@ pub(super) fn event(event: &ScheduledEvent) -> Finding {
     finding("event", text, remedy)
 }
 
-/// Left without having left.
+/// The membership could not be removed in time.
 pub(super) fn leave_failed() -> Finding {
     let text = "this machine's membership could not be removed in time";
     finding("leave-failed", text, "nothing at once, the probe keeps new flows away; remove it")

@@ -1,4 +1,4 @@
-//! Tunnels as IMDS and Resource Manager report them, and which report counts.
+//! Tunnels as IMDS and Resource Manager report them, and which report takes precedence.
 
 use std::time::{Duration, Instant};
 
@@ -7,22 +7,22 @@ use config::checked::Told;
 use super::words::{Followed, Kept, Seen, Source};
 use crate::told::{Family, Tunnels};
 
-/// How long the data plane may take to have in force what it was told.
+/// Time that the data plane may take to apply new tunnels.
 pub(super) const TAKES: Duration = Duration::from_secs(10);
 
-/// Who told what.
+/// Reported tunnels by source, and those in force.
 #[derive(Debug, Default)]
 pub(super) struct Following {
     pub(super) carried: Vec<(Family, Tunnels)>,
     pub(super) imds: Vec<(Family, Tunnels)>,
     pub(super) imds_at: Option<Instant>,
-    /// Its last answer was none but silence.
+    /// The last query of IMDS failed.
     pub(super) imds_silent: bool,
     pub(super) arm: Vec<(Family, Result<Tunnels, String>)>,
     pub(super) arm_at: Option<Instant>,
-    /// What the data plane was told last, and when.
+    /// The tunnels last passed to the data plane, and when.
     pub(super) sent: Option<(Vec<(Family, Tunnels)>, Instant)>,
-    /// Since when IMDS and Resource Manager contradict each other.
+    /// Since when the reports of IMDS and Resource Manager contradict each other.
     pub(super) contradicted: Option<Instant>,
 }
 
@@ -32,7 +32,7 @@ impl Following {
         self.carried = tunnels;
     }
 
-    /// What IMDS told, or that it did not.
+    /// Takes over a report of IMDS; `None` if the query failed.
     pub(super) fn imds(&mut self, now: Instant, told: Option<Vec<(Family, Tunnels)>>) {
         self.imds_silent = told.is_none();
         if let Some(tunnels) = told {
@@ -45,7 +45,7 @@ impl Following {
         self.arm_at = Some(now);
     }
 
-    /// IMDS answers, and tells the tunnels of all our pools.
+    /// Returns true if IMDS answers and reports the tunnels of all pools.
     pub(super) fn imds_tells(&self) -> bool {
         !self.imds_silent
             && self.carried.iter().all(|(family, _)| of(&self.imds, *family).is_some())
@@ -73,7 +73,7 @@ impl Following {
         self.carried.iter().map(followed).collect()
     }
 
-    /// A family of ours whose tunnels IMDS and Resource Manager tell differently.
+    /// Returns a family for which IMDS and Resource Manager report different tunnels.
     pub(super) fn contradiction(&self) -> Option<(Family, Tunnels, Tunnels)> {
         let differs = |(family, _): &(Family, Tunnels)| {
             let (imds, arm) = (of(&self.imds, *family)?, self.by_arm(*family)?.as_ref().ok()?);
@@ -82,7 +82,7 @@ impl Following {
         self.carried.iter().filter(|_| !self.imds_silent).find_map(differs)
     }
 
-    /// A family of ours whose tunnels are none that we could use, and why.
+    /// Returns a family whose tunnels cannot be used, with the reason.
     pub(super) fn unusable(&self) -> Option<(Family, &str)> {
         let wrong = |(family, _): &(Family, Tunnels)| {
             Some((*family, self.by_arm(*family)?.as_ref().err()?.as_str()))
@@ -90,7 +90,7 @@ impl Following {
         self.carried.iter().find_map(wrong)
     }
 
-    /// What Azure tells is not of one piece, or was not a moment ago.
+    /// Returns true if the reports contradict each other, or one of them cannot be used.
     pub(super) fn is_open(&self) -> bool {
         self.contradicted.is_some() || self.unusable().is_some()
     }

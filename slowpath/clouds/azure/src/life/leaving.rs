@@ -1,23 +1,23 @@
-//! The way out: no new flows, then wait for those that there are, then out of the pools.
+//! Shutdown: stop new flows, wait for existing flows to end, then leave the pools.
 //!
-//! The probe says 503 at once. Where a rule has a probe and the membership is ours to write,
-//! `adminState` becomes `Down` at the same time: that works sooner than a probe that has to fail
-//! twice, and also where somebody set `Up`. Packets are forwarded until nothing is active, or our
-//! time is over: the cap's, or the machine's. Then the membership is removed, as `azure.remove`
-//! says, for at most 20 s. Where no probe keeps new flows away, some may come until the membership
-//! is gone: they are waited for as those before them, within the same time. What Azure does or
-//! doesn't answer never makes that longer.
+//! The probe fails at once. If a rule has a probe and Weir may write the membership, `adminState`
+//! is set to `Down` at the same time: that takes effect before a probe fails twice, and also
+//! overrides an `Up`. Packets are forwarded until no flow is active or the deadline is reached: the
+//! drain limit or the machine's end. Then the membership is removed, as configured by
+//! `azure.remove`, within 20 s. If no probe keeps new flows away, some may arrive until the
+//! membership is removed; the drain then continues for them within the same deadline. Failed or
+//! missing Azure responses never extend it.
 //!
-//! A membership that stays, stays `Down`: to lift it while the probe may not have failed often
-//! enough yet would send flows to a process that ends. The next process lifts it, by what was kept.
+//! A membership that stays is left `Down`: lifting it before the probe has failed often enough
+//! would send flows to a process that ends. The next process lifts it, according to the kept state.
 //!
-//! Established TCP flows stay with us when the probe fails or `adminState` is `Down`. UDP moves to
-//! other machines at once, whatever we do, so that is not counted as a loss of ours.
+//! Established TCP flows stay on this machine when the probe fails or `adminState` is `Down`. UDP
+//! flows move to other machines at once in either case, which Weir cannot prevent.
 //!
-//! A scheduled event that ends or restarts the machine starts the same drain, bounded by its time.
-//! It is acknowledged last, because it begins then. The process stays, and says 503, until the
-//! machine goes: who ended here, systemd would start again. An event that vanishes was cancelled or
-//! is over, and we come back.
+//! A scheduled event that ends or restarts the machine starts the same drain, limited by its start
+//! time. It is acknowledged last, because it starts with the acknowledgment. The process then
+//! stays, with a failing probe, until the machine goes down: if it exited, systemd would restart
+//! it. An event that disappears was canceled or is over, and the machine returns to service.
 
 use std::time::{Duration, Instant};
 
@@ -28,9 +28,9 @@ use super::words::{Call, Effect, Exit, Why};
 use super::{Life, findings};
 use crate::told::{CallError, EventKind, Failure, ScheduledEvent};
 
-/// So long before an event's time we are done where there is nothing to remove.
+/// How long before an event's start the drain ends, if there is no membership to remove.
 const MARGIN: Duration = Duration::from_secs(5);
-/// After so long a probe that is told 503 has failed often enough: two of them, 15 s apart.
+/// Time after which a probe that gets 503 has failed often enough: two probes, 15 s apart.
 const PROBE_FAILS: Duration = Duration::from_secs(30);
 
 impl Life {
@@ -53,7 +53,7 @@ impl Life {
         }
     }
 
-    /// The list of scheduled events.
+    /// Processes the list of scheduled events.
     pub(super) fn noticed(&mut self, now: Instant, events: Vec<ScheduledEvent>) {
         for other in self.events.hear(events) {
             self.find(findings::event(&other));
@@ -61,7 +61,7 @@ impl Life {
         let ends: Vec<Option<Instant>> =
             self.events.ending.iter().map(|event| self.begins(event)).collect();
         if ends.is_empty() {
-            // Cancelled, or over while we are still here.
+            // Canceled, or over while the machine is still running.
             if self.leaving.take_if(|leaving| !leaving.signalled).is_some() {
                 self.later(Call::Look, now);
             }
@@ -75,14 +75,14 @@ impl Life {
         }
     }
 
-    /// When an event may begin, where it is told and we know what time it is.
+    /// Returns the earliest start of an event, if it is known along with the current time.
     fn begins(&self, event: &ScheduledEvent) -> Option<Instant> {
         let (at, seconds) = self.clock?;
         let ahead = event.not_before?.saturating_sub(seconds);
         at.checked_add(Duration::from_secs(ahead))
     }
 
-    /// Leaves from now on, unless it does already.
+    /// Starts leaving, unless that has begun before.
     fn begin(&mut self, now: Instant) -> &mut Leaving {
         if self.leaving.is_none() {
             for call in [Call::Look, Call::Down, Call::Leave] {
@@ -136,7 +136,8 @@ impl Life {
         }
     }
 
-    /// Keeps new flows away by `adminState`, where that is possible and ours to do.
+    /// Keeps new flows away by `adminState`, if that has an effect and the entries are Weir's to
+    /// write.
     fn hold_down(&mut self, now: Instant) {
         if self.leaving.as_ref().is_none_or(|leaving| leaving.down) {
             return;
@@ -175,27 +176,27 @@ impl Life {
         }
     }
 
-    /// How the drain ends, if it does now.
+    /// Returns how the drain ends, if it ends now.
     fn drained(&self, now: Instant) -> Option<Exit> {
         let leaving = self.leaving.as_ref()?;
         if now >= leaving.deadline {
             return Some(Exit::CapOver);
         }
-        // What is under way would outlive us.
+        // A write in progress would take effect after the exit.
         if self.is_writing() {
             return None;
         }
-        // Flows that were sent here just before it are to be seen as well.
+        // Flows sent here just before the confirmation must be counted too.
         let kept_away = leaving.confirmed.unwrap_or(leaving.since + PROBE_FAILS);
         (self.is_quiet(now) && now >= kept_away + self.settings.quiet).then_some(Exit::Drained)
     }
 
-    /// No flow is there, and no packet came for long enough.
+    /// Returns true if there is no flow, and there was no packet for the configured time.
     fn is_quiet(&self, now: Instant) -> bool {
         self.flows == 0 && now >= self.last_active + self.settings.quiet
     }
 
-    /// The membership is one that we remove on leaving.
+    /// Returns true if the membership is to be removed on leaving.
     fn would_remove(&self) -> bool {
         let none = self.member.fresh && !self.member.in_any();
         !self.managed
@@ -206,7 +207,7 @@ impl Life {
             }
     }
 
-    /// Removes the membership; whether that is over.
+    /// Removes the membership; returns true when that is done or the time is over.
     fn removed(&mut self, now: Instant, until: Instant) -> bool {
         let removed = self.leaving.as_ref().is_none_or(|leaving| leaving.removed);
         let removes = !removed && self.would_remove();
@@ -226,14 +227,14 @@ impl Life {
         !removes
     }
 
-    /// Acknowledges what there is to acknowledge; whether that goes on.
+    /// Acknowledges the next event; returns true while an acknowledgment is in progress.
     fn acknowledge(&mut self, now: Instant) -> bool {
         if self.events.acknowledging.is_none()
             && let Some(id) = self.events.to_acknowledge().map(str::to_owned)
             && !self.is_under_way(Call::Acknowledge)
         {
             self.events.acknowledging = Some(id);
-            // A refusal of another event says nothing about this one.
+            // A permanent failure for another event has no meaning for this one.
             self.later(Call::Acknowledge, now);
             self.ask(now, Call::Acknowledge);
         }
@@ -244,7 +245,7 @@ impl Life {
         self.later(Call::Look, now);
         let gone = match &result {
             Ok(()) => true,
-            // There is no such pool.
+            // The pool does not exist.
             Err(error) => error.kind == Failure::Absent,
         };
         let refused = result.is_err_and(|error| !error.kind.passes()) && !gone;

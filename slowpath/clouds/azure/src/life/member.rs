@@ -1,11 +1,12 @@
-//! Our entries in the pools: found or made, lost, held down.
+//! This machine's entries in the pools: found, made, lost, or set `Down`.
 //!
-//! `adminState` `Down` is ours where [`Kept`] says so, else somebody else's, who is left alone. It
-//! is kept before Azure is asked for it, and until a look shows it gone that began when nothing of
-//! ours could still bring it: so whoever comes back after a kill or a reboot undoes it.
+//! An `adminState` of `Down` was set by Weir if [`Kept`] records it; any other `Down` is left
+//! alone. The flag is written before Azure is called. It is cleared by a query that shows the state
+//! gone and that began when no write of Weir's could still set it. A process that starts after a
+//! kill or a reboot therefore undoes it.
 //!
-//! A membership is ours where nobody had made one when we joined. A mix (one pool by somebody
-//! else, one by us) counts as somebody else's: it is left when we leave.
+//! A membership is Weir's own if the machine was in no pool when it joined. A mix (one pool by
+//! another party, one by Weir) counts as another party's, and is not removed on leaving.
 
 use std::time::Instant;
 
@@ -16,7 +17,7 @@ use super::{LOOK, LOOK_OPEN, Life, SETTLES, findings};
 use crate::told::{CallError, Failure};
 
 impl Life {
-    /// Looks, joins, and lifts what held us down.
+    /// Queries the membership, joins the pools, and lifts a `Down` that Weir set.
     pub(super) fn stay(&mut self, now: Instant) {
         let calm = !self.managed && !self.is_writing() && !self.is_under_way(Call::Look);
         if calm && self.informed && self.member.fresh {
@@ -40,7 +41,7 @@ impl Life {
         self.ask(now, Call::Join);
     }
 
-    /// A look that began when `epoch` writes had been asked for.
+    /// Processes a membership answer; `epoch` is the number of writes when the query began.
     pub(super) fn looked(
         &mut self,
         now: Instant,
@@ -72,7 +73,7 @@ impl Life {
         self.later(Call::Look, now + if open { LOOK_OPEN } else { LOOK });
     }
 
-    /// What the pools that were just told mean.
+    /// Draws the conclusions from newly reported pools.
     fn sort_out(&mut self) {
         let (all, any, leaving) =
             (self.member.in_all(), self.member.in_any(), self.leaving.is_some());
@@ -97,7 +98,7 @@ impl Life {
         self.stand(findings::ADMIN_UP, || up.then(findings::admin_up));
     }
 
-    /// A write that could bring what is kept as ours came to nothing, for all that is known.
+    /// Notes that a failed write may still take effect.
     pub(super) fn unsettled(&mut self, now: Instant) {
         self.member.settled = now + SETTLES;
     }
@@ -113,7 +114,7 @@ impl Life {
                 }
             }
             Err(error) => {
-                // Without permission or pool it can't have taken effect.
+                // Without permission or pool the write cannot have taken effect.
                 match error.kind {
                     Failure::Denied | Failure::Absent => self.keep(|kept| kept.joined = before),
                     _ => self.unsettled(now),
@@ -123,7 +124,7 @@ impl Life {
         }
     }
 
-    /// We are in no pool any more, unless a join that nobody answered is still on its way.
+    /// Notes that the machine is in no pool, unless an unanswered join may still take effect.
     pub(super) fn out_of_pools(&mut self, now: Instant) {
         self.member.gone();
         let settled = now >= self.member.settled;

@@ -1,29 +1,29 @@
-//! What is known of our entries in the pools.
+//! Known state of this machine's pool entries.
 
 use std::time::Instant;
 
 use super::words::{Admin, Seen};
 
-/// What is known of it.
+/// Known state of this machine's pool entries.
 #[derive(Debug)]
 pub(super) struct Membership {
-    /// As they were told last.
+    /// Pools as last reported.
     pub(super) pools: Option<Vec<Seen>>,
-    /// They were told after our last write.
+    /// The report is newer than the last write.
     pub(super) fresh: bool,
-    /// How many writes were asked for.
+    /// Number of writes started.
     pub(super) epoch: u64,
-    /// When no write of ours or of an earlier process can be on its way any more.
+    /// When no write of this or an earlier process can be in progress any more.
     pub(super) settled: Instant,
-    /// A member of a pool, or not told: the probe tells our ability.
+    /// A member of a pool, or membership unknown: the probe reflects the appliance's ability.
     pub(super) admitted: bool,
-    /// Why we are a member of none.
+    /// Why the machine is in no pool.
     pub(super) refused: Option<String>,
-    /// We were a member of all, by our doing or found so.
+    /// The machine was a member of all pools, by this process or before.
     pub(super) was: bool,
-    /// Somebody else took it away.
+    /// An entry was removed by another party.
     pub(super) lost: bool,
-    /// What was kept as our own when we asked to join.
+    /// Value of `Kept::joined` when the join was started.
     pub(super) joined_before: bool,
 }
 
@@ -55,39 +55,39 @@ impl Membership {
         self.entries().next().is_some()
     }
 
-    /// An entry of ours has this administrative state.
+    /// Returns true if one of the entries has this administrative state.
     pub(super) fn any(&self, admin: Admin) -> bool {
         self.entries().any(|pool| pool.member.is_some_and(|member| member.admin == admin))
     }
 
-    /// All entries of ours are held down, or there are none: no new flows come.
+    /// Returns true if all entries are `Down`, or there are none: no new flows arrive.
     pub(super) fn is_out(&self) -> bool {
         let down = |pool: &Seen| pool.member.is_some_and(|member| member.admin == Admin::Down);
         self.fresh && self.entries().all(down)
     }
 
-    /// An entry of ours is one that an administrative state can hold down.
+    /// Returns true if one of the entries can be set `Down` with effect.
     pub(super) fn probed(&self) -> bool {
         self.entries().any(|pool| pool.probed)
     }
 
-    /// Not told whether we are a member: our ability alone counts.
+    /// Membership unknown: the appliance's ability alone decides.
     pub(super) fn admit_unknown(&mut self) {
         self.admitted |= self.refused.is_none();
     }
 
-    /// Known to be a member of none.
+    /// Notes that the machine is known to be in no pool.
     pub(super) fn refuse(&mut self, why: String) {
         (self.admitted, self.refused) = (false, Some(why));
     }
 
-    /// A write is asked for: what was seen before says nothing now.
+    /// Notes that a write was started, which makes earlier reports outdated.
     pub(super) fn writes(&mut self) {
         self.epoch += 1;
         self.fresh = false;
     }
 
-    /// We go by our own doing: nobody takes anything away.
+    /// Notes that the machine leaves by itself, so that the membership does not count as lost.
     pub(super) fn goes(&mut self) {
         (self.was, self.lost) = (false, false);
     }

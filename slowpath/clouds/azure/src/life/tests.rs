@@ -1,4 +1,4 @@
-//! The lifecycle, a sentence a test. What a scenario does not say is answered at once and well.
+//! Tests of the lifecycle by scenario. Calls succeed at once unless a scenario sets otherwise.
 
 mod events;
 mod leaving;
@@ -11,7 +11,7 @@ use super::*;
 use crate::told::{CallError, End, EventKind, Family, ScheduledEvent, Tunnels};
 
 const S: Duration = Duration::from_secs(1);
-/// What time it is when a scenario begins.
+/// Seconds since 1970 at the start of a scenario.
 const CLOCK: u64 = 1_800_000_000;
 
 pub(super) fn settings() -> AzureLife {
@@ -26,7 +26,7 @@ pub(super) fn settings() -> AzureLife {
     }
 }
 
-/// Tunnels that differ by `number`.
+/// Returns tunnels that differ by `number`.
 pub(super) fn tunnels(number: u16) -> Tunnels {
     let end = |port, vni| End { port: port + number, vni: vni + u32::from(number) };
     Tunnels { external: end(20801, 801), internal: end(10800, 800) }
@@ -46,7 +46,7 @@ pub(super) fn event(id: &str, kind: EventKind, not_before: Option<u64>) -> Sched
     ScheduledEvent { id: id.to_owned(), kind, started: false, not_before, description }
 }
 
-/// A machine, and an Azure that answers at once what is set here.
+/// The state machine, and an Azure that answers at once with what is set here.
 struct Stage {
     life: Life,
     now: Instant,
@@ -55,13 +55,13 @@ struct Stage {
     imds: Vec<(Family, Tunnels)>,
     events: Vec<ScheduledEvent>,
     carried: Vec<(Family, Tunnels)>,
-    /// The data plane takes what it is told.
+    /// True if the data plane applies new tunnels.
     obeys: bool,
     kept: Kept,
     fails: BTreeMap<Call, Failure>,
     /// Calls that are not answered.
     hangs: Vec<Call>,
-    /// Seconds since the beginning at which each effect came, `say`ings of it.
+    /// Effects in the form of `say`, each with the seconds since the start.
     heard: Vec<(u64, String)>,
     flows: u64,
     packets: u64,
@@ -100,7 +100,7 @@ impl Stage {
         }
     }
 
-    /// A member by somebody else's doing, able.
+    /// Returns an able stage whose membership was made by another party.
     fn found(settings: AzureLife) -> Stage {
         let mut stage = Stage::new(settings);
         stage.pools[0].member = entry(Admin::None);
@@ -109,7 +109,7 @@ impl Stage {
         stage
     }
 
-    /// Ready for a while, a member by our own doing; what was heard until then is forgotten.
+    /// Returns a stage that is ready with its own membership, with the recorded effects cleared.
     fn ready(settings: AzureLife) -> Stage {
         let mut stage = Stage::new(settings);
         stage.packets = 7;
@@ -118,7 +118,7 @@ impl Stage {
         stage
     }
 
-    /// It is ready, and what was heard is forgotten.
+    /// Waits until it is ready, and clears the recorded effects.
     fn calm(&mut self) {
         self.pass(60);
         assert!(self.life.ready(), "{:?}", self.life);
@@ -221,7 +221,7 @@ impl Stage {
         }
     }
 
-    /// The process is killed, and another begins.
+    /// Kills the process and starts another.
     fn restart(&mut self) {
         let (settings, managed) = (self.life.settings, self.life.managed);
         self.life = Life::new(settings, managed, self.kept.clone(), self.now);
@@ -229,7 +229,7 @@ impl Stage {
         self.start();
     }
 
-    /// What was heard but questions and what was kept.
+    /// Returns the recorded effects, without queries and kept state.
     fn told(&self) -> Vec<(u64, &str)> {
         let question = |told: &str| {
             told.starts_with("Ask") || told.starts_with("Look") || told.starts_with("keep")
@@ -238,7 +238,7 @@ impl Stage {
         heard.filter(|(_, told)| !question(told)).collect()
     }
 
-    /// When something was heard first.
+    /// Returns when an effect was first recorded.
     #[track_caller]
     fn first(&self, what: &str) -> u64 {
         let found = self.heard.iter().find(|(_, told)| told.starts_with(what));
@@ -249,7 +249,7 @@ impl Stage {
         self.heard.iter().filter(|(_, told)| told == what).count()
     }
 
-    /// Each came, and in this order.
+    /// Asserts that all effects were recorded in this order.
     #[track_caller]
     fn order(&self, expected: &[&str]) {
         let mut heard = self.heard.iter();
@@ -259,7 +259,7 @@ impl Stage {
         }
     }
 
-    /// How often our entries were to be changed.
+    /// Returns the number of calls that write entries.
     fn writes(&self) -> usize {
         ["Join", "Down", "Up", "Leave"].into_iter().map(|write| self.count(write)).sum()
     }
@@ -341,7 +341,7 @@ fn preboot_pass_says_200_until_it_was_able_for_the_first_time() {
         "503 a link is down, not a member of the pool: Some_Operation: \
         it did not work"
     );
-    // Leaving goes before it.
+    // Leaving takes precedence over preboot.
     let mut stage = Stage::new(AzureLife { preboot: Preboot::Pass, ..settings() });
     stage.hear(Event::Tick);
     stage.hear(Event::Terminate);
@@ -359,7 +359,7 @@ fn while_azure_is_out_our_own_ability_alone_counts() {
         assert!(!stage.life.ready(), "nobody told whether it is a member");
         assert_eq!(stage.writes(), 0, "{outage:?}");
     }
-    // Silence holds the probe back for 4 s, counted from when we are able.
+    // Unanswered queries hold the probe back for 4 s from when the machine is able.
     let mut stage = Stage::new(settings());
     stage.hangs.extend([Call::Look, Call::AskTunnels, Call::AskEvents]);
     stage.pass(30);
@@ -380,7 +380,7 @@ fn known_to_be_no_member_it_says_503_with_the_reason_whatever_fails_then() {
     stage.fails.insert(Call::Look, Failure::Transient);
     stage.pass(600);
     assert_eq!((stage.count("200"), stage.count(why)), (0, 1));
-    // No pool, no member.
+    // Without a pool there is no membership.
     let mut stage = Stage::new(settings());
     stage.fails.insert(Call::Look, Failure::Absent);
     stage.start();
@@ -436,7 +436,7 @@ fn a_scale_sets_membership_is_looked_at_and_never_written() {
     stage.pools[0].member = None;
     stage.pass(60);
     assert_eq!((stage.count("not-in-model"), stage.count("membership-lost")), (2, 0));
-    // What was kept by somebody else's configuration changes nothing.
+    // State kept with another configuration has no effect.
     let kept = Kept { joined: true, down: true, tunnels: Vec::new() };
     let mut stage = Stage::with(AzureLife { remove: Remove::Always, ..settings() }, true, kept);
     stage.pools[0].member = entry(Admin::Down);
@@ -496,14 +496,14 @@ fn down_that_is_ours_is_lifted_by_whoever_comes_back() {
     stage.order(&["Up", "Look", "200"]);
     assert!(stage.life.ready());
     assert_eq!((stage.writes(), stage.count("admin-down")), (1, 0));
-    // One that arrives late, from a process that was killed, is ours too.
+    // A late write of a killed process is Weir's own too.
     assert!(stage.kept.down);
     stage.pass(100);
     stage.set_admin(Admin::Down);
     stage.pass(100);
     assert!(stage.life.ready() && !stage.kept.down);
     assert_eq!(stage.count("Up"), 2);
-    // From then on it is somebody else's.
+    // From then on it belongs to another party.
     stage.set_admin(Admin::Down);
     stage.pass(600);
     assert_eq!((stage.count("Up"), stage.count("admin-down")), (2, 1));
@@ -556,7 +556,7 @@ fn an_outage_changes_nothing_while_it_is_in_order() {
 
 #[test]
 fn a_join_that_takes_effect_late_is_ours_all_the_same() {
-    // Whoever asked was killed, or gave it up.
+    // The process that started the join was killed, or gave up.
     for killed in [false, true] {
         let mut stage = Stage::new(settings());
         if killed {
@@ -567,7 +567,7 @@ fn a_join_that_takes_effect_late_is_ours_all_the_same() {
         stage.packets = 7;
         stage.start();
         stage.forget();
-        // From now on nobody is able, so that nothing is asked again.
+        // From now on the machine is not able, so that the join is not repeated.
         let reasons = vec!["a link is down".to_owned()];
         if killed {
             stage.life = Life::new(settings(), false, stage.kept.clone(), stage.now);
@@ -582,7 +582,7 @@ fn a_join_that_takes_effect_late_is_ours_all_the_same() {
         stage.pass(40);
         assert_eq!(stage.count("Leave"), 1, "killed: {killed}");
     }
-    // One that never comes is not kept for ever.
+    // A join that never takes effect is not kept forever.
     let mut stage = Stage::new(settings());
     stage.fails.insert(Call::Join, Failure::Transient);
     stage.start();

@@ -1,9 +1,10 @@
-//! The pools' tunnels: told by IMDS, checked against Resource Manager, followed or only compared.
+//! Tunnels of the pools: reported by IMDS, checked against Resource Manager, and followed or only
+//! compared.
 //!
-//! IMDS is asked often and costs nothing, so its word counts. Where it has none, or has gone silent
-//! since, Resource Manager's does; where neither ever told, what an earlier process followed, and
-//! else the file's, which the data plane has from the beginning. Families that have no pool here
-//! are no concern of ours.
+//! IMDS can be queried often at no cost, so its report takes precedence. If it has none, or has not
+//! answered since Resource Manager last did, Resource Manager's report is used. Without any report,
+//! the tunnels followed by an earlier process are used, else those of the configuration file, which
+//! are in force from the start. Address families without a pool are ignored.
 
 use std::time::Instant;
 
@@ -15,7 +16,8 @@ use super::{DIFFERS, LOOK_OPEN, Life, TUNNELS_STRANGE, findings};
 use crate::told::{Family, Tunnels};
 
 impl Life {
-    /// In force is what is told; or only that is wanted to be known.
+    /// Returns true if the reported tunnels are in force; with `tunnels = "alarm"`, always if there
+    /// are any.
     pub(super) fn carries_right(&self) -> bool {
         let followed = self.tunnels();
         let told = |one: &Followed| matches!(one.by, Source::Imds | Source::Arm);
@@ -26,7 +28,8 @@ impl Life {
 
     pub(super) fn follow(&mut self, now: Instant) {
         self.check_tunnels(now);
-        // IMDS goes before the others, and before what was kept: it is waited for.
+        // IMDS takes precedence over the other sources and the kept state, so its answer is
+        // awaited.
         if !self.informed {
             return;
         }
@@ -67,13 +70,13 @@ impl Life {
         }
     }
 
-    /// Resource Manager's word against that of IMDS.
+    /// Compares the reports of Resource Manager and IMDS.
     fn check_tunnels(&mut self, now: Instant) {
         let contradiction = self.following.contradiction();
         match (contradiction, self.following.contradicted) {
             (None, _) => self.following.contradicted = None,
             (Some(_), None) => {
-                // One of them may only be older.
+                // One of the reports may only be older.
                 self.following.contradicted = Some(now);
                 self.sooner(Call::AskTunnels, TUNNELS_STRANGE);
                 self.sooner(Call::Look, LOOK_OPEN);

@@ -1,4 +1,4 @@
-//! Events that the lifecycle consumes, and effects that it produces.
+//! Events consumed and effects produced by the Azure lifecycle state machine.
 
 use clouds::lifecycle;
 pub use clouds::lifecycle::Exit;
@@ -7,126 +7,126 @@ use serde::{Deserialize, Serialize};
 
 use crate::told::{Family, ScheduledEvent, Tunnels};
 
-/// What the lifecycle consumes.
+/// An event consumed by the Azure lifecycle.
 pub type Event = lifecycle::Event<Answer, Vec<(Family, Tunnels)>>;
-/// What the lifecycle produces.
+/// An effect produced by the Azure lifecycle.
 pub type Effect = lifecycle::Effect<Call, Vec<(Family, Tunnels)>, Kept>;
 
 clouds::calls! {
-    /// Our pools, all of them: our entries, tunnels, probes.
+    /// Reads all pools: this machine's entries, tunnels and probes.
     Look => Looked(Vec<Seen>),
-    /// Be in all pools. What is in them already is not touched. The answer is whether anything had
-    /// to be written.
+    /// Joins all pools. Existing entries are not changed. The answer is true if anything was
+    /// written.
     Join => Joined(bool),
-    /// `adminState` of our entries becomes `Down`.
+    /// Sets `adminState` of this machine's entries to `Down`.
     Down => Down(()),
-    /// `adminState` of our entries becomes `None` again.
+    /// Sets `adminState` of this machine's entries back to `None`.
     Up => Up(()),
-    /// Be in no pool.
+    /// Leaves all pools.
     Leave => Left(()),
-    /// What IMDS tells of the tunnels of each family; nothing of one that has none.
+    /// Reads the tunnels of each address family from IMDS; families without tunnels are left out.
     AskTunnels => Tunnels(Vec<(Family, Tunnels)>),
-    /// What IMDS tells of scheduled events: those that concern this machine.
+    /// Reads the scheduled events that affect this machine from IMDS.
     AskEvents => Events(Vec<ScheduledEvent>),
-    /// The event for which we leave may begin ([`Life::event`](super::Life::event) is its id).
+    /// Acknowledges the scheduled event with the id [`Life::event`](super::Life::event), so that it
+    /// may start.
     Acknowledge => Acknowledged(()),
 }
 
-/// One of our pools, as ARM tells it.
+/// A pool of this machine, as reported by Resource Manager (ARM).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Seen {
-    /// Of which family it is.
+    /// Address family of the pool.
     pub family: Family,
-    /// Our entry in it.
+    /// This machine's entry in the pool.
     pub member: Option<Member>,
-    /// Its tunnels; or why they are none that we could use.
+    /// Tunnels of the pool, or why they cannot be used.
     pub tunnels: Result<Tunnels, String>,
-    /// A rule of it has a probe: without one an administrative state changes nothing.
+    /// True if a rule of the pool has a probe; without one an administrative state has no effect.
     pub probed: bool,
 }
 
-/// Our entry in a pool.
+/// This machine's entry in a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Member {
-    /// How we are in it.
+    /// How the entry was made: by IP configuration or by address.
     pub by: MadeBy,
-    /// Its administrative state.
+    /// Administrative state.
     pub admin: Admin,
 }
 
-/// An administrative state: what the gateway does with an entry whatever its probe says.
+/// Administrative state: an override of the probe's result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Admin {
     /// The probe decides.
     #[default]
     None,
-    /// New flows come whatever the probe says.
+    /// New flows arrive regardless of the probe.
     Up,
-    /// No new flows; TCP flows that there are stay.
+    /// No new flows arrive; established TCP flows continue.
     Down,
 }
 
 impl Call {
-    /// It changes our entries.
+    /// Returns true if the call changes this machine's entries.
     pub fn is_write(self) -> bool {
         matches!(self, Call::Join | Call::Down | Call::Up | Call::Leave)
     }
 }
 
-/// Where tunnels were told.
+/// Source of the information about tunnels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
-    /// The machine's metadata service.
+    /// The instance metadata service.
     Imds,
     /// Azure Resource Manager.
     Arm,
-    /// Followed by an earlier process, and nobody told since.
+    /// State kept by an earlier process; nothing was reported since.
     Kept,
-    /// The configuration file: nobody told.
+    /// The configuration file; nothing was reported.
     File,
 }
 
-/// A pool's tunnels, and those that the data plane has in force for it.
+/// Reported tunnels of a pool, and those in force in the data plane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Followed {
-    /// Of the pool.
+    /// Address family of the pool.
     pub family: Family,
-    /// In force.
+    /// Tunnels in force.
     pub carried: Tunnels,
-    /// As they should be; where nobody told, those in force.
+    /// Tunnels as reported; without a report, those in force.
     pub told: Tunnels,
-    /// Who told.
+    /// Source of the report.
     pub by: Source,
 }
 
-/// What outlives the process.
+/// State kept across restarts.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Kept {
-    /// The memberships are of our own making, or may be: it is kept before they are asked for.
+    /// The memberships were made by Weir, or may have been: it is set before the write.
     pub joined: bool,
-    /// Their `adminState` is `Down` by our own doing, or may be: it is kept before that is asked
-    /// for.
+    /// `adminState` was set to `Down` by Weir, or may have been: it is set before the write.
     pub down: bool,
-    /// The tunnels that were followed last.
+    /// The tunnels that were last followed.
     pub tunnels: Vec<(Family, Tunnels)>,
 }
 
-/// Why it leaves.
+/// Why the machine leaves its pools.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Why {
-    /// SIGTERM.
+    /// SIGTERM was received.
     Signal,
-    /// A scheduled event reboots or moves the machine.
+    /// A scheduled event restarts or moves the machine.
     Maintenance,
-    /// A spot machine is taken back.
+    /// The spot machine is evicted.
     Preempt,
     /// The machine is deleted.
     Terminate,
 }
 
 impl Why {
-    /// As probes are told it.
+    /// Returns the reason, as given to health probes.
     pub fn as_str(self) -> &'static str {
         match self {
             Why::Signal => "leaving: SIGTERM came",

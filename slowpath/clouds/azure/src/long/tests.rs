@@ -1,4 +1,4 @@
-//! Answers to writes and polls, each with what it means.
+//! Responses to writes and polls, with their meaning.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -53,7 +53,7 @@ fn a_write_is_done_where_nothing_says_that_it_goes_on() {
         let Begun::Done(Some(resource)) = write(Method::Put, &header).unwrap() else { panic!() };
         assert_eq!(resource.etag.as_deref(), Some("W/\"2\""));
     }
-    // As Microsoft's example has it: the header stands there, and all is over.
+    // As in Microsoft's example: the header is present, and the deletion is complete.
     for status in [200, 204, 404] {
         let gone = answer(status, &[("location", RESULT)], "");
         assert_eq!(write(Method::Delete, &gone).unwrap(), Begun::Done(None));
@@ -82,18 +82,18 @@ fn a_write_goes_on_by_either_header_and_the_operations_is_preferred() {
     }
     let (place, after) = handle(write(Method::Delete, &answer(202, &both[1..2], "")));
     assert_eq!((address(&base(), &place).unwrap().as_str(), after), (RESULT, None));
-    // Neither header: the resource's own state tells.
+    // Without either header the resource's own state is polled.
     let updating = answer(200, &[], r#"{"properties": {"provisioningState": "Updating"}}"#);
     let (own, _) = handle(write(Method::Put, &updating));
     assert!(address(&base(), &own).unwrap().as_str().ends_with(PATH));
-    // With 201 it says where the new resource is, not how its making stands.
+    // With 201 the header is the URL of the new resource, not of the operation's state.
     let body = r#"{"properties": {"provisioningState": "Creating"}}"#;
     let made = answer(201, &[("location", "https://localhost:4433/elsewhere")], body);
     let (own, _) = handle(write(Method::Put, &made));
     assert!(address(&base(), &own).unwrap().as_str().ends_with(PATH));
     let (own, _) = handle(write(Method::Delete, &answer(202, &[], "")));
     assert!(address(&base(), &own).unwrap().as_str().ends_with(PATH));
-    // A resource that was to go is gone when it is not there; one that was to be is missed.
+    // For a deletion 404 means success, for a creation it is an error.
     let gone =
         progress(&Handle { name: "Subnets_Delete".into(), ..own.clone() }, &answer(404, &[], ""));
     assert_eq!(gone.unwrap(), Progress::Done);
@@ -114,7 +114,7 @@ fn the_examples_long_operations_are_read() {
         ("LoadBalancerDelete", Method::Delete, false),
         ("LoadBalancerHealth", Method::Post, true),
         ("CheckPrivateLinkServiceVisibilityByResourceGroup", Method::Post, true),
-        // The specification says that it ends by `Location`.
+        // The specification requires `Location` for the final state.
         ("PrivateLinkServiceDelete", Method::Delete, true),
         ("PrivateLinkServiceDeletePrivateEndpointConnection", Method::Delete, true),
     ] {
@@ -218,7 +218,7 @@ fn the_document_of_an_operation_says_how_it_stands() {
     let Ok(Progress::Failed(why)) = told else { panic!("{told:?}") };
     assert_eq!(why.error.code, "Canceled");
     assert!(of("{}").is_err() && of("[1]").is_err() && of("<html>").is_err());
-    // The deletion of a private link service is polled where `Location` should lead.
+    // The deletion of a private link service is polled at a URL that answers like `Location`.
     assert_eq!(polled(true, &answer(202, &[], "")).unwrap(), Progress::UnderWay { after: None });
     assert_eq!(polled(true, &answer(204, &[], "")).unwrap(), Progress::Done);
 }
@@ -240,7 +240,7 @@ fn location_says_it_by_its_status() {
         let Ok(Progress::Failed(told)) = of(status, why) else { panic!("{status}") };
         assert_eq!((told.error.kind, told.error.code.as_str()), (kind, "InUse"));
     }
-    // Where a document should be, a refusal is one of the question.
+    // At an operation's URL an error response concerns the poll itself.
     assert_eq!(polled(true, &answer(400, &[], why)).unwrap_err().error.code, "InUse");
     assert_eq!(of(429, "").unwrap_err().error.kind, Failure::Throttled);
     assert_eq!(of(403, "").unwrap_err().error.kind, Failure::Denied);
@@ -270,7 +270,7 @@ fn no_answer_breaks_the_reading() {
     }
 }
 
-/// Polls that were written down beforehand.
+/// Polls with prepared responses.
 struct Written(Mutex<Vec<Result<Progress, Setback>>>);
 
 impl Arm for Written {
@@ -293,7 +293,7 @@ impl Arm for Written {
     }
 }
 
-/// Time that passes when somebody waits.
+/// Time that advances when a pause is awaited.
 #[derive(Default)]
 struct Waited(Mutex<Vec<Duration>>);
 

@@ -1,4 +1,4 @@
-//! What a write changes of a document; all else in it stays as it was.
+//! The changes to resource bodies; everything else in a body is kept.
 
 use config::checked::MadeBy;
 use serde_json::{Map, Value, json};
@@ -10,7 +10,7 @@ use crate::names;
 use crate::place::Pool;
 use clouds::failure::{Failure, Setback};
 
-/// Adds our address to a pool's.
+/// Adds this machine's address to a pool's list.
 pub(super) fn list(body: &mut Value, pool: &Pool, name: &str) -> Change {
     let entries = entries(body);
     if own(&entries, pool).is_some() {
@@ -26,7 +26,7 @@ pub(super) fn list(body: &mut Value, pool: &Pool, name: &str) -> Change {
     Ok(true)
 }
 
-/// Names the pools in our IP configurations, or names them no more.
+/// Adds the pools to this machine's IP configurations, or removes them.
 pub(super) fn name_pools(interface: &mut Value, pools: &[&Pool], wanted: bool) -> Change {
     let garbled = |why: String| names::INTERFACES_GET.operation.garbled(why);
     let mut changed = false;
@@ -49,7 +49,7 @@ pub(super) fn name_pools(interface: &mut Value, pools: &[&Pool], wanted: bool) -
     Ok(changed)
 }
 
-/// Removes our address from a pool's.
+/// Removes this machine's address from a pool's list.
 pub(super) fn unlist(body: &mut Value, pool: &Pool) -> bool {
     let Some(index) = own_index(body, pool) else { return false };
     let list = array(body, &["properties", "loadBalancerBackendAddresses"]);
@@ -59,20 +59,21 @@ pub(super) fn unlist(body: &mut Value, pool: &Pool) -> bool {
     })
 }
 
-/// Where our entry is in the list of addresses.
+/// Returns the index of this machine's entry in the list of addresses.
 fn own_index(body: &Value, pool: &Pool) -> Option<usize> {
     let listed = balancer::list(body, "/properties/loadBalancerBackendAddresses").len();
     entries(body).iter().take(listed).position(|entry| is_own(entry, pool))
 }
 
-/// Sets our entry's administrative state, or takes `Down` away.
+/// Sets the administrative state of this machine's entry to `Down`, or `Down` to `None`.
 pub(super) fn administer(body: &mut Value, pool: &Pool, down: bool) -> Change {
     let entries = entries(body);
     let Some(admin) = own(&entries, pool).map(|entry| entry.admin) else { return Ok(false) };
     if down == (admin == Admin::Down) {
         return Ok(false);
     }
-    // The portal takes an interface's entry by this list too; who is not in it has no such state.
+    // The portal also finds an interface's entry by this list; an entry outside of it has no
+    // administrative state.
     let unlisted = || {
         let why = format!(
             "pool {} lists no address for {}: it has no administrative state; the probe alone \
@@ -91,7 +92,7 @@ pub(super) fn administer(body: &mut Value, pool: &Pool, down: bool) -> Change {
     Ok(true)
 }
 
-/// The object of that name in an object, made where there is none.
+/// Returns the member object of that name; it is created if missing.
 fn object<'a>(value: &'a mut Value, name: &str) -> Option<&'a mut Map<String, Value>> {
     let own = value.as_object_mut()?.entry(name).or_insert(Value::Null);
     if own.is_null() {
@@ -100,7 +101,7 @@ fn object<'a>(value: &'a mut Value, name: &str) -> Option<&'a mut Map<String, Va
     own.as_object_mut()
 }
 
-/// The list at two names, made where there is none.
+/// Returns the list at a path of two names; it is created if missing.
 fn array<'a>(value: &'a mut Value, [outer, inner]: &[&str; 2]) -> Option<&'a mut Vec<Value>> {
     let own = object(value, outer)?.entry(*inner).or_insert(Value::Null);
     if own.is_null() {

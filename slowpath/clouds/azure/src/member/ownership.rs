@@ -1,4 +1,4 @@
-//! Which entries of a pool are this appliance's, and whether one may be added.
+//! Ownership of pool entries, and whether an entry may be added.
 
 use clouds::failure::{Failure, Setback};
 use config::checked::MadeBy;
@@ -8,10 +8,10 @@ use crate::names;
 use crate::place::Pool;
 use crate::told::CallError;
 
-/// Whether a document had to be changed.
+/// Whether a body had to be changed.
 pub(super) type Change = Result<bool, Setback>;
 
-/// Our entry.
+/// Returns this machine's entry.
 pub(crate) fn own<'a>(entries: &'a [Entry], pool: &Pool) -> Option<&'a Entry> {
     entries.iter().find(|entry| is_own(entry, pool))
 }
@@ -26,7 +26,7 @@ pub(super) fn is_own(entry: &Entry, pool: &Pool) -> bool {
     }
 }
 
-/// A pool's members are all there by the same way.
+/// Fails if the pool has members of the other kind: Azure does not allow both in one pool.
 pub(super) fn may_join(by: MadeBy, pool: &Pool, entries: &[Entry]) -> Result<(), CallError> {
     let others: Vec<String> = entries.iter().filter(|e| e.by != by).map(title).collect();
     if others.is_empty() {
@@ -45,7 +45,7 @@ pub(super) fn may_join(by: MadeBy, pool: &Pool, entries: &[Entry]) -> Result<(),
     Err(names::POOLS_PUT.operation.failed(Failure::Invalid, "OtherMembership", why).error)
 }
 
-/// An entry as people know it.
+/// Returns a readable name of an entry.
 pub(crate) fn title(entry: &Entry) -> String {
     let machine = entry.configuration.as_ref().and_then(|id| {
         let instance = id.named("virtualMachineScaleSets").zip(id.named("virtualMachines"));

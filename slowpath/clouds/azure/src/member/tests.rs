@@ -1,4 +1,4 @@
-//! What a write changes of a document; the writes themselves are in `tests/membership.rs`.
+//! Changes to resource bodies; the writes are tested in `tests/membership.rs`.
 
 use serde_json::json;
 
@@ -70,12 +70,12 @@ fn an_administrative_state_is_set_at_our_entry_alone() {
     assert!(!administer(&mut body, &pool, true).unwrap());
     assert!(administer(&mut body, &pool, false).unwrap());
     assert_eq!(body, listed(&[other.clone(), entry("e", "10.0.0.4", json!("None"))]));
-    // `Up` is somebody else's.
+    // `Up` was set by another party.
     let mut up = listed(&[entry("e", "10.0.0.4", json!("Up"))]);
     assert!(!administer(&mut up, &pool, false).unwrap());
     let mut without = listed(std::slice::from_ref(&other));
     assert!(!administer(&mut without, &pool, true).unwrap(), "we are not in it");
-    // By interface, in a pool that lists no addresses: there is nothing to set.
+    // By interface, in a pool that lists no addresses: there is no state to set.
     let of = json!([{ "id": pool.configuration.as_str() }]);
     let mut unlisted = json!({ "name": "weir", "properties": { "backendIPConfigurations": of } });
     let error = administer(&mut unlisted, &pool, true).unwrap_err().error;

@@ -1,4 +1,4 @@
-//! Why there is no place, and what to do about it.
+//! Errors of the search for the machine's place, with remedies.
 
 use std::net::IpAddr;
 
@@ -9,28 +9,28 @@ use config::checked::AzurePool;
 use crate::id::ResourceId;
 use crate::told::{CallError, Failure, Family};
 
-/// Why there is no place.
+/// Why no place was found.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum PlaceError {
-    /// The ingress port is not there yet.
+    /// The ingress port does not exist yet.
     #[error("the ingress port has no kernel interface yet; is the fastpath running?")]
     NoIngress,
-    /// The metadata service didn't tell.
+    /// The metadata service does not report the identity.
     #[error("the metadata service does not tell who this machine is: {0}")]
     Metadata(CallError),
-    /// Azure knows other interfaces of this machine.
+    /// No network interface of this machine matches the ingress port.
     #[error(
         "no network interface of this machine has the ingress port's MAC {}; Azure knows {}; let \
          [ingress] device be one of them",
         written(*mac), or_none(has)
     )]
     NoInterface {
-        /// Of the ingress port.
+        /// MAC address of the ingress port.
         mac: [u8; 6],
-        /// Names and MACs.
+        /// Names and MAC addresses of the machine's interfaces.
         has: Vec<String>,
     },
-    /// The interface has other addresses.
+    /// No IP configuration of the interface has a configured address.
     #[error(
         "no IP configuration of network interface {interface} has the ingress arm's {} address \
          ({}); it has {}; write the one that is meant as ingress.address, or add the IP \
@@ -38,94 +38,94 @@ pub enum PlaceError {
         words(*family), or_none(ours), or_none(has)
     )]
     NoAddress {
-        /// The pool's family.
+        /// Address family of the pool.
         family: Family,
-        /// The interface's name.
+        /// Name of the interface.
         interface: String,
-        /// Of the ingress arm.
+        /// Configured addresses of the ingress port.
         ours: Vec<IpAddr>,
-        /// Of the interface.
+        /// Addresses of the interface.
         has: Vec<String>,
     },
-    /// There is none of that name, or none at all.
+    /// The resource group has no load balancer of that name, or none at all.
     #[error(
         "resource group {group} has no load balancer{}; see azure.resource_group and \
          azure.load_balancer, and whether the role may read it",
         name.as_ref().map(|name| format!(" {name}")).unwrap_or_default()
     )]
     NoBalancer {
-        /// Where it was looked for.
+        /// The resource group that was searched.
         group: String,
-        /// Its name, where one is written.
+        /// Configured name, if any.
         name: Option<String>,
     },
-    /// They are of another SKU.
+    /// The load balancers are of another SKU.
     #[error(
         "no load balancer of SKU Gateway in resource group {group}; there are {}; make one of SKU \
          Gateway, or name its group by azure.resource_group",
         or_none(has)
     )]
     NotGateway {
-        /// Where it was looked for.
+        /// The resource group that was searched.
         group: String,
-        /// Names and SKUs.
+        /// Names and SKUs of the load balancers.
         has: Vec<String>,
     },
-    /// More than one has our pools.
+    /// More than one gateway load balancer has the configured pools.
     #[error(
         "{} gateway load balancers have our pools: {}; set azure.load_balancer to the one that is \
          meant",
         balancers.len(), or_none(balancers)
     )]
     Several {
-        /// Their names.
+        /// Names of the load balancers.
         balancers: Vec<String>,
     },
-    /// Each pool is there, at another load balancer.
+    /// The configured pools belong to different load balancers.
     #[error(
         "no gateway load balancer has both pools; they are at {}; make them pools of one, or leave \
          azure.pool_ipv6 out",
         or_none(balancers)
     )]
     Apart {
-        /// Names of those that there are.
+        /// Names of the gateway load balancers.
         balancers: Vec<String>,
     },
-    /// No gateway load balancer has it.
+    /// No gateway load balancer has the pool.
     #[error(
         "no gateway load balancer has the {} pool {:?}; the pools are {}; set {} to one of them",
         if pool.ipv6 { "IPv6" } else { "IPv4" }, pool.name, or_none(has),
         if pool.ipv6 { "azure.pool_ipv6" } else { "azure.pool" }
     )]
     NoPool {
-        /// As it is written.
+        /// The pool as configured.
         pool: AzurePool,
-        /// Those that there are.
+        /// Names of the existing pools.
         has: Vec<String>,
     },
-    /// Nothing would be sent in tunnels.
+    /// The pool has no tunnel interfaces, so that no traffic would be sent.
     #[error(
         "pool {pool} has no tunnel interfaces; add one of type External and one of type Internal \
          (az network lb address-pool tunnel-interface add)"
     )]
     NoTunnels {
-        /// Its name.
+        /// Name of the pool.
         pool: String,
     },
-    /// A load balancer's members are in its region.
+    /// The load balancer is in another region, so that the machine cannot be a member.
     #[error(
         "load balancer {balancer} is in region {region}, and this machine in {ours}: it can be no \
          member; name another by azure.load_balancer"
     )]
     OtherRegion {
-        /// Its name.
+        /// Name of the load balancer.
         balancer: String,
-        /// Its region.
+        /// Region of the load balancer.
         region: String,
-        /// Ours.
+        /// Region of this machine.
         ours: String,
     },
-    /// A load balancer's members are in its network.
+    /// The load balancer is in another virtual network, so that the machine cannot be a member.
     #[error(
         "load balancer {balancer} is in virtual network {}, and the ingress port in {}: it can be \
          no member; name another load balancer, or move the interface",
@@ -133,14 +133,14 @@ pub enum PlaceError {
         ours
     )]
     OtherNetwork {
-        /// Its name.
+        /// Name of the load balancer.
         balancer: String,
-        /// Of its frontends.
+        /// Virtual networks of its frontends.
         theirs: Vec<ResourceId>,
-        /// Of our address.
+        /// Virtual network of the ingress port.
         ours: ResourceId,
     },
-    /// Azure didn't tell.
+    /// A call to Azure failed.
     #[error("{0}")]
     Call(#[from] CallError),
 }
@@ -171,7 +171,7 @@ impl SearchError for PlaceError {
     }
 }
 
-/// A link address as people write it.
+/// Formats a MAC address.
 fn written(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }

@@ -1,4 +1,4 @@
-//! Which IP configuration is ours; the rest is in `tests/runner.rs`.
+//! Selection of the IP configuration; the rest is tested in `tests/runner.rs`.
 
 use serde_json::json;
 
@@ -35,7 +35,7 @@ fn a_configuration_is_ours_by_its_address_or_its_whole_network() {
     let v4 = |ours: &[&str]| found(ours, &theirs, Family::V4);
     assert_eq!(v4(&["172.20.2.4"]).unwrap(), at("0", "172.20.2.4"));
     assert_eq!(v4(&["172.20.2.30"]).unwrap(), at("1", "172.20.2.30"));
-    // The first of ours that is there.
+    // The first configured address that exists.
     assert_eq!(v4(&["172.20.2.99", "172.20.2.17"]).unwrap(), at("1", "172.20.2.17"));
     let v6 = found(&["172.20.2.4", "fd00::4"], &theirs, Family::V6).unwrap();
     assert_eq!(v6, at("2", "fd00::4"));

@@ -1,4 +1,4 @@
-//! The lifecycle's calls as questions to Azure Resource Manager and to the machine's metadata.
+//! Performs the lifecycle's calls with requests to Resource Manager and to the metadata service.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,35 +19,35 @@ use crate::member::{HURRIED, Membership, PATIENT, seen, the_pool, title};
 use crate::place::Place;
 use crate::told::{CallError, Failure};
 
-/// Addresses of members that are asked for at one look, at most: the next look asks for more.
+/// Maximum number of members whose addresses are read at one query; the next one continues.
 const ADDRESSES: usize = 20;
 
-/// What is to be asked, and what belongs to it.
+/// A call with its arguments.
 pub(super) struct Question {
     pub(super) call: Call,
     pub(super) cloud: Cloud,
     pub(super) place: Arc<Place>,
     pub(super) by: MadeBy,
     pub(super) ours: Ours,
-    /// It is asked once: the lifecycle asks again by itself, and its time is short.
+    /// Make a single attempt: the lifecycle repeats the call, and time is short.
     pub(super) leaving: bool,
-    /// The scheduled event that may begin.
+    /// Id of the scheduled event to acknowledge.
     pub(super) event: Option<String>,
 }
 
-/// What a look shows beside our own entries.
+/// What a membership query returns besides this machine's entries.
 #[derive(Clone, Debug, Default)]
 pub struct Looked {
     pub(super) peers: Vec<Peer>,
     pub(super) findings: Vec<Finding>,
-    /// TCP flows are forgotten after so long, by the rule that forgets first.
+    /// Idle timeout of TCP flows, the shortest of all rules.
     pub(super) idle: Option<Duration>,
 }
 
-/// An answer, and beside it what a look showed.
+/// An answer, and the additional results of a membership query.
 pub(super) type Told = (Answer, Option<Looked>);
 
-/// Asks what the lifecycle wants asked.
+/// Performs a call.
 pub(super) async fn ask(question: Question) -> Told {
     let Question { call, cloud, place, event, .. } = &question;
     let answer = match call {
@@ -61,7 +61,7 @@ pub(super) async fn ask(question: Question) -> Told {
     (answer, None)
 }
 
-/// An event that is gone needs no acknowledgement any more.
+/// Acknowledges an event. An event that no longer exists needs no acknowledgment.
 async fn acknowledge(cloud: &Cloud, event: Option<&str>) -> Result<(), CallError> {
     let Some(event) = event else { return Ok(()) };
     match cloud.metadata().acknowledge(event).await {
@@ -102,7 +102,7 @@ async fn of_pools(question: &Question) -> Told {
     (answer, None)
 }
 
-/// What else is told of our pools.
+/// Collects findings, peers and idle timeout from the load balancer's body.
 async fn looked(question: &Question, arm: &dyn Arm, told: &Value) -> Looked {
     let Question { cloud, place, ours, .. } = question;
     let mut looked = Looked { findings: advise(place, told, ours), ..Looked::default() };
@@ -125,7 +125,7 @@ async fn looked(question: &Question, arm: &dyn Arm, told: &Value) -> Looked {
     looked
 }
 
-/// Asks for the addresses behind IP configurations, each once. What isn't told is left out.
+/// Reads the unknown addresses of IP configurations, each once. Failures are left out.
 async fn learn(cloud: &Cloud, arm: &dyn Arm, entries: &[Entry]) {
     let unknown = entries.iter().filter(|entry| entry.address.is_none());
     let unknown = unknown.filter_map(|entry| entry.configuration.as_ref());
@@ -144,7 +144,7 @@ async fn learn(cloud: &Cloud, arm: &dyn Arm, entries: &[Entry]) {
                 cloud.note_address(id, address.parse().ok());
             }
         }
-        // Nobody told of it: to ask again and again would not change that.
+        // The interface does not have it; a repetition would not change that.
         if !cloud.was_asked(configuration) {
             cloud.note_address(configuration.clone(), None);
         }

@@ -1,4 +1,4 @@
-//! Azure as the driver asks it: Resource Manager, the machine's metadata, and what they told once.
+//! The Azure clients that the lifecycle uses, and cached addresses of members.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -16,14 +16,14 @@ use crate::imds::Metadata;
 use crate::sovereign::Sovereign;
 use crate::told::{CallError, Identity};
 
-/// Azure and the metadata of the machine that this is. Clones share what they know.
+/// Clients for Resource Manager and for this machine's metadata. Clones share their state.
 #[derive(Clone)]
 pub struct Cloud {
     reach: Arc<Reach>,
     pause: Arc<dyn Pause>,
     hurry: Hurry,
     client: Arc<OnceLock<Client>>,
-    /// Of members of our pools; none where nobody told.
+    /// Addresses of pool members by IP configuration; `None` if the address could not be read.
     addresses: Arc<Mutex<HashMap<ResourceId, Option<IpAddr>>>>,
 }
 
@@ -36,11 +36,11 @@ struct Reach {
 }
 
 impl Cloud {
-    /// As the configuration and the environment have it. `cancel` ends what is being asked when it
-    /// says true.
+    /// Returns clients for the configuration and the environment variables. When `cancel` becomes
+    /// true, all requests end.
     ///
     /// # Errors
-    /// An address that is none.
+    /// Fails if a configured address is not valid.
     pub fn new(
         azure: &Settings,
         seed: u64,
@@ -51,10 +51,10 @@ impl Cloud {
         Cloud::over(azure, settings, Variables::of_process(), pause, cancel)
     }
 
-    /// The same with these settings and variables; `pause` is how time passes between attempts.
+    /// Returns clients with these settings; `pause` is the clock for the time between attempts.
     ///
     /// # Errors
-    /// An address that is none.
+    /// Fails if a configured address is not valid.
     pub fn over(
         azure: &Settings,
         client: client::Settings,
@@ -64,7 +64,7 @@ impl Cloud {
     ) -> Result<Cloud, CallError> {
         let (address, version) = (&azure.endpoints.metadata, &azure.endpoints.imds_version);
         let metadata = Metadata::new(address, version, client.seed, cancel.clone())?;
-        // Who asks for metadata here comes back by himself.
+        // The callers repeat metadata requests themselves.
         let metadata = metadata.with_policy(Policy::ONCE).with_pause(Arc::clone(&pause));
         let azure = azure.clone();
         let reach = Arc::new(Reach { azure, metadata, client, variables, cancel });
@@ -72,22 +72,22 @@ impl Cloud {
         Ok(Cloud { reach, pause, hurry, client, addresses })
     }
 
-    /// Of jitter.
+    /// Returns the seed of the retry jitter.
     pub(super) fn seed(&self) -> u64 {
         self.reach.client.seed
     }
 
-    /// The machine's metadata.
+    /// Returns the client for the metadata service.
     pub(crate) fn metadata(&self) -> &Metadata {
         &self.reach.metadata
     }
 
-    /// Who this machine is.
+    /// Reads the identity of this machine.
     pub(crate) async fn identity(&self) -> Result<Identity, CallError> {
         self.metadata().instance().await
     }
 
-    /// Resource Manager of the cloud that the metadata names, asked as long as there is hope.
+    /// Returns the Resource Manager client for an environment; it is created on first use.
     pub(crate) fn arm(&self, environment: &str) -> Result<&Client, CallError> {
         if let Some(client) = self.client.get() {
             return Ok(client);
@@ -106,34 +106,35 @@ impl Cloud {
         Ok(made.with_pause(self.hurry.pause(Arc::clone(&self.pause))))
     }
 
-    /// From now on nothing is asked for minutes, and what is, is asked once more at most.
+    /// Cuts retries short from now on: each request is attempted at most once more.
     pub(super) fn hurry(&self) {
         self.hurry.now();
     }
 
-    /// How time passes for a change: while leaving it has a short patience of its own, and what
-    /// was begun before ends when somebody leaves.
+    /// Returns the clock for a change. While leaving, a change has its own short policy; pauses of
+    /// changes that began earlier end when the machine leaves.
     pub(super) fn pause(&self, leaving: bool) -> Arc<dyn Pause> {
         let own = Arc::clone(&self.pause);
         if leaving { own } else { self.hurry.pause(own) }
     }
 
-    /// What was asked so far.
+    /// Returns the number of calls since start; metadata requests are not counted.
     pub(super) fn calls(&self) -> Counts {
         self.client.get().map(Client::counts).unwrap_or_default()
     }
 
-    /// A member's address, where it was told.
+    /// Returns the cached address of a member.
     pub(super) fn address(&self, configuration: &ResourceId) -> Option<IpAddr> {
         self.addresses().get(configuration).copied().flatten()
     }
 
-    /// Whether a member's address was asked for.
+    /// Returns true if the address of a member is cached, or could not be read.
     pub(super) fn was_asked(&self, configuration: &ResourceId) -> bool {
         self.addresses().contains_key(configuration)
     }
 
-    /// Forgets all others: who comes back by the same name may have another address.
+    /// Drops the addresses of all other IP configurations: a later one of the same name may have
+    /// another address.
     pub(super) fn keep_addresses(&self, of: &HashSet<ResourceId>) {
         self.addresses().retain(|configuration, _| of.contains(configuration));
     }

@@ -1,4 +1,4 @@
-//! The state machine as the report describes it.
+//! Conversion of the lifecycle's state for the report.
 
 use clouds::report::{Carried, Ends};
 
@@ -6,7 +6,7 @@ use crate::life::{Admin, Followed, Life, Source};
 use crate::place::Place;
 use crate::told::{Family, Tunnels};
 
-/// Our entries in a word; empty before the first look.
+/// Returns the state of this machine's entries; empty before the first query.
 pub(super) fn state(life: &Life) -> &'static str {
     let Some(pools) = life.pools() else { return "" };
     let of = |admin: Admin| {

@@ -1,4 +1,4 @@
-//! An appliance that remembers what it was told, and its lifecycle at a stand-in.
+//! A recording appliance, with its lifecycle against the emulator.
 #![expect(dead_code, reason = "each test file takes what it needs")]
 
 use std::ops::{Deref, DerefMut};
@@ -25,7 +25,7 @@ pub const GROUP: &str = "/subscriptions/00000000-0000-0000-0000-0000000000aa/res
 pub const PUT_NIC: &str = "NetworkInterfaces_CreateOrUpdate";
 pub const PUT_POOL: &str = "LoadBalancerBackendAddressPools_CreateOrUpdate";
 
-/// Id of a resource of `Microsoft.Network`.
+/// Returns the id of a `Microsoft.Network` resource.
 pub fn network(kind: &str, name: &str) -> String {
     format!("{GROUP}/providers/Microsoft.Network/{kind}/{name}")
 }
@@ -38,7 +38,7 @@ pub fn pool(name: &str) -> String {
     format!("{}/backendAddressPools/{name}", gateway())
 }
 
-/// The data interface of `weir-N`.
+/// Returns the id of the data interface of `weir-N`.
 pub fn nic(number: u8) -> String {
     network("networkInterfaces", &format!("weir-{number}-data"))
 }
@@ -47,7 +47,7 @@ pub fn machine_id(number: u8) -> String {
     format!("{GROUP}/providers/Microsoft.Compute/virtualMachines/weir-{number}")
 }
 
-/// `weir-N`, or an instance of the scale set `weirs`.
+/// A machine: `weir-N`, or an instance of the scale set `weirs`.
 #[derive(Clone, Copy)]
 pub struct Who {
     pub number: u8,
@@ -92,7 +92,7 @@ impl Who {
     }
 }
 
-/// A configuration with these lines in `[azure]`.
+/// Returns a configuration with these lines in `[azure]`.
 pub fn configured(who: Who, aws: &Standin, imds: &str, lines: &str) -> Config {
     config::from_toml(&format!(
         "name = \"t\"\n[ingress]\ndevice = \"net_null0\"\nmtu = 1600\n\
@@ -114,7 +114,7 @@ pub fn tunnels(external: (u16, u32), internal: (u16, u32)) -> Tunnels {
     Tunnels { external: end(external), internal: end(internal) }
 }
 
-/// What the gateways' tunnels are, as the configuration says.
+/// Returns an appliance with the configured tunnels in force.
 fn appliance(azure: &Standin, who: Who) -> Recorder<Member> {
     let pools = vec![(pool("weir"), who.address()), (pool("weir6"), who.address6())];
     let carried = [
@@ -124,13 +124,13 @@ fn appliance(azure: &Standin, who: Who) -> Recorder<Member> {
     Recorder::new(Member::new(azure, pools, carried.into()), who.ingress())
 }
 
-/// All that a start needs, to be spoiled.
+/// Parameters of a start, for tests to change.
 pub struct Begin {
     pub azure: Standin,
     pub who: Who,
     pub appliance: Arc<Recorder<Member>>,
     pub clock: Time<Standin>,
-    /// In `[azure]`.
+    /// Lines in `[azure]`.
     pub lines: String,
     pub kept: Option<PathBuf>,
 }
@@ -140,7 +140,7 @@ impl Begin {
         Begin::as_who(Standin::start(World::sample()).await.unwrap(), FIRST)
     }
 
-    /// Another machine of the same world, or the same one after its process ended.
+    /// Returns parameters for another machine, or for the same one after its process ended.
     pub fn as_who(azure: Standin, who: Who) -> Begin {
         let clock = Time::new(azure.clone());
         let appliance = Arc::new(appliance(&azure, who));
@@ -153,7 +153,7 @@ impl Begin {
         Begin { clock, kept: before.kept.clone(), lines: before.lines.clone(), ..begin }
     }
 
-    /// With one more line in `[azure]`.
+    /// Adds a line to `[azure]`.
     pub fn with(mut self, line: &str) -> Begin {
         self.lines = format!("{}\n{line}", self.lines);
         self
@@ -175,7 +175,7 @@ impl Begin {
     }
 }
 
-/// Over the stand-in's authority.
+/// Returns clients that trust the emulator's certificate authority.
 pub fn cloud(
     azure: &Standin,
     settings: &Azure,
@@ -191,7 +191,7 @@ pub fn cloud(
     Cloud::over(settings, client, Variables::default(), pause, cancel).unwrap()
 }
 
-/// One that runs.
+/// A running lifecycle.
 pub struct Machine {
     pub azure: Standin,
     pub who: Who,
@@ -226,14 +226,14 @@ impl Machine {
         self.appliance.until_probe(part, fits).await;
     }
 
-    /// Until the stand-in's world is so.
+    /// Waits until the emulator's state satisfies `fits`.
     pub async fn until_world(&mut self, what: &str, mut fits: impl FnMut(&World) -> bool) {
         let azure = self.azure.clone();
         self.until(what, |_| azure.with(|world| fits(world))).await;
     }
 }
 
-/// The pools that an interface's configurations name.
+/// Returns the names of the pools that an interface's IP configurations name.
 pub fn named(world: &World, nic: &str) -> Vec<String> {
     let body = world.find(nic).map(|resource| resource.body.clone()).unwrap_or_default();
     let parts = body["properties"]["ipConfigurations"].as_array().cloned().unwrap_or_default();
@@ -242,7 +242,7 @@ pub fn named(world: &World, nic: &str) -> Vec<String> {
     ids.filter_map(|id| Some(id["id"].as_str()?.rsplit('/').next()?.to_owned())).collect()
 }
 
-/// A pool's own document, to be changed; it has another ETag afterwards.
+/// Changes the stored body of a pool, which gets a new ETag.
 pub fn change_pool(world: &mut World, name: &str, change: impl FnOnce(&mut Value)) {
     change_balancer(world, |balancer| {
         let pools = balancer["properties"]["backendAddressPools"].as_array_mut().unwrap();
@@ -259,7 +259,7 @@ pub fn change_body(world: &mut World, id: &str, change: impl FnOnce(&mut Value))
     world.touch(id);
 }
 
-/// A pool's entries that are addresses.
+/// Returns the entries of a pool that are addresses.
 pub fn listed(world: &World, name: &str) -> Vec<String> {
     let balancer = world.find(&gateway()).unwrap().body.clone();
     let pools = balancer["properties"]["backendAddressPools"].as_array().unwrap().clone();
@@ -269,7 +269,7 @@ pub fn listed(world: &World, name: &str) -> Vec<String> {
     entries.as_array().into_iter().flatten().filter_map(address).collect()
 }
 
-/// What a machine's entry's administrative state is in a pool.
+/// Returns the administrative state of a machine's entry in a pool.
 pub fn admin(world: &World, name: &str, address: &str) -> String {
     world.admin(&pool(name), address).unwrap_or_default()
 }

@@ -1,30 +1,30 @@
-//! Members of pools by what their probes say.
+//! Probe state of pool members.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A member of a pool by what its probes say.
+/// Probe state of a pool member.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Backend {
     /// Id of the pool.
     pub pool: String,
-    /// The member's address.
+    /// Address of the member.
     pub address: String,
-    /// Id of its IP configuration, where it is a member by that.
+    /// Id of the IP configuration, if the member was added by it.
     pub configuration: Option<String>,
-    /// What its probes bring.
+    /// Result of its probes.
     pub good: bool,
-    /// It gets new flows: one good probe is enough, two bad ones end it.
+    /// True if it receives new flows: one successful probe starts that, two failed ones end it.
     pub up: bool,
-    /// Bad probes in a row.
+    /// Consecutive failed probes.
     pub bad: u32,
-    /// When it is probed next.
+    /// Time of the next probe.
     pub next: Duration,
 }
 
 impl Backend {
-    /// A member whose first probe is still to come.
+    /// Returns a member before its first probe.
     pub fn new(
         (pool, address, configuration): (String, String, Option<String>),
         good: bool,
@@ -33,7 +33,7 @@ impl Backend {
         Backend { pool, address, configuration, good, up: false, bad: 0, next }
     }
 
-    /// Carries out its probes until now.
+    /// Performs its probes until now.
     pub fn pass(&mut self, now: Duration, interval: Duration) {
         while self.next <= now {
             self.bad = if self.good { 0 } else { self.bad.saturating_add(1) };
@@ -42,8 +42,8 @@ impl Backend {
         }
     }
 
-    /// Whether new flows come: its probes say so, and no administrative state says otherwise. Where
-    /// no rule has a probe they always do.
+    /// Returns true if the member receives new flows, by its probes and its administrative state.
+    /// If no rule has a probe, it always does.
     pub fn serves(&self, admin: Option<&str>, probed: bool) -> bool {
         match admin {
             _ if !probed => true,

@@ -7,18 +7,18 @@ use serde::{Deserialize, Serialize};
 /// A scheduled event.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Event {
-    /// Its id, a UUID.
+    /// Id, a UUID.
     pub id: String,
-    /// `Freeze`, `Reboot`, `Redeploy`, `Preempt`, `Terminate`.
+    /// Type: `Freeze`, `Reboot`, `Redeploy`, `Preempt` or `Terminate`.
     pub kind: String,
-    /// Names of the machines that it concerns.
+    /// Names of the affected machines.
     pub machines: Vec<String>,
-    /// It does not begin before, unless all agree.
+    /// Earliest start, unless the event is acknowledged before.
     pub not_before: Duration,
-    /// It has begun.
+    /// True once the event has started.
     pub started: bool,
-    /// It is over this long after it began.
+    /// Duration after the start.
     pub lasts: Duration,
-    /// In Azure's words.
+    /// Azure's description.
     pub description: String,
 }

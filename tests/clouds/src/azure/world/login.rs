@@ -1,27 +1,27 @@
-//! Applications that may log in, and the tokens that were issued.
+//! Applications that may log in, and issued tokens.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Who may log in.
+/// An application that may log in.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Application {
-    /// Its client id.
+    /// Client id.
     pub client: String,
-    /// Its secret.
+    /// Client secret.
     pub secret: String,
-    /// What it shows instead, where it is a workload.
+    /// Client assertion used instead by a workload identity.
     pub assertion: String,
 }
 
-/// A token that was given out.
+/// An issued token.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Token {
-    /// What is shown.
+    /// The token itself.
     pub text: String,
-    /// It is good until then.
+    /// Time of expiry.
     pub until: Duration,
-    /// For whom it is good.
+    /// Audience.
     pub audience: String,
 }

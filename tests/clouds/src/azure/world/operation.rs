@@ -1,4 +1,4 @@
-//! Operations on their way, and how they end.
+//! Long operations and their results.
 
 use std::time::Duration;
 
@@ -7,58 +7,60 @@ use serde_json::Value;
 
 use super::resource::Resource;
 
-/// How an operation ends.
+/// Result of a long operation.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum End {
-    /// Well.
+    /// The operation succeeds.
     Succeed,
-    /// It fails, and what was there before is there again.
+    /// The operation fails, and the previous state is restored.
     Fail {
-        /// Resource Manager's code.
+        /// Error code.
         code: String,
-        /// A sentence.
+        /// Error message.
         message: String,
     },
-    /// Something else took its place.
+    /// The operation is superseded by another one.
     Cancel,
-    /// It says that it ended well, and nothing came of it: as after another writer's replacement.
+    /// The operation reports success without any effect, as after another writer's replacement.
     Lose,
-    /// Never.
+    /// The operation never ends.
     Hang,
 }
 
-/// How the next operations end.
+/// Result of the next operations.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Outcome {
-    /// `PUT loadBalancers/backendAddressPools`, or a beginning and `*`.
+    /// Name of the operation, `PUT loadBalancers/backendAddressPools` for instance, or a prefix
+    /// followed by `*`.
     pub operation: String,
-    /// Their end.
+    /// The result.
     pub end: End,
-    /// So many; none is all.
+    /// Number of operations; `None` for all.
     #[serde(default)]
     pub times: Option<u32>,
 }
 
-/// An operation.
+/// A long operation.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Operation {
-    /// Its id, a UUID.
+    /// Id, a UUID.
     pub id: String,
-    /// `PUT loadBalancers`.
+    /// Name, `PUT loadBalancers` for instance.
     pub name: String,
-    /// What it is about.
+    /// Id of the item.
     pub item: String,
-    /// What it is kept in, or itself, and what else is closed to writes while it runs.
+    /// Ids of the resource in which the item is stored, or itself, and of others that cannot be
+    /// written meanwhile.
     pub resources: Vec<String>,
-    /// When it is over; none is never.
+    /// Time at which it ends; `None` for never.
     pub over: Option<Duration>,
-    /// How it ends.
+    /// Result.
     pub end: End,
-    /// Its end was carried out.
+    /// True if the result has been applied.
     pub settled: bool,
-    /// What was there before.
+    /// Resources before the write.
     pub before: Vec<Resource>,
-    /// What `Location` answers at its end.
+    /// Body of the final response at `Location`.
     pub result: Option<Value>,
 }

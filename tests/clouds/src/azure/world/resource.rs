@@ -1,30 +1,30 @@
-//! Resources that are kept as their own.
+//! Separately stored resources.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A resource as it was written.
+/// A stored resource.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Resource {
-    /// Its id in the letters of whoever made it.
+    /// Id, in the case in which it was first written.
     pub id: String,
-    /// Of which write it is.
+    /// Number of the write that produced this version.
     pub version: u64,
-    /// The last operation on it failed.
+    /// True if the last operation on it failed.
     #[serde(default)]
     pub failed: bool,
-    /// What was written.
+    /// JSON body as written.
     pub body: Value,
 }
 
 impl Resource {
-    /// `W/"..."`.
+    /// Returns the ETag, `W/"..."`.
     pub fn etag(&self) -> String {
         format!("W/\"{}\"", guid(self.version))
     }
 }
 
-/// A number as a UUID.
+/// Returns a UUID derived from a number.
 pub fn guid(number: u64) -> String {
     let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let (high, low) = (mixed >> 32, mixed & 0xffff_ffff_ffff);

@@ -1,4 +1,4 @@
-//! A small world to begin with: one gateway load balancer with two appliances behind it.
+//! A small sample: one gateway load balancer with two appliances behind it.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Application, Resource, World};
 
-/// The resource group of everything.
+/// Resource group of all resources.
 pub const GROUP: &str = "/subscriptions/00000000-0000-0000-0000-0000000000aa/resourceGroups/north";
 const LOCATION: &str = "westeurope";
 
@@ -95,7 +95,7 @@ fn gateway() -> Value {
     }})
 }
 
-/// A load balancer of another kind, with a pool of the same name.
+/// A load balancer of another SKU, with a pool of the same name.
 fn decoy() -> Value {
     json!({ "location": LOCATION, "sku": { "name": "Standard", "tier": "Regional" }, "properties": {
         "frontendIPConfigurations": [frontend("front", "10.1.0.5", "IPv4")],
@@ -103,7 +103,7 @@ fn decoy() -> Value {
     }})
 }
 
-/// An interface of a machine; the first one of each lies in the data network.
+/// A machine's interface in the data or the management network.
 fn interface(machine: &str, n: u8, data: bool) -> Value {
     let (name, net) = if data { ("data", 0) } else { ("management", 1) };
     let configuration = |called: &str, address: String, version: &str| {
@@ -151,7 +151,7 @@ fn security_group() -> Value {
     ]}})
 }
 
-/// A uniform scale set with two instances, whose model puts them into no pool.
+/// A uniform scale set with two instances, whose model names no pool.
 fn scale_set() -> Vec<(String, Value)> {
     let set = compute("virtualMachineScaleSets", "weirs");
     let properties = json!({ "orchestrationMode": "Uniform" });
@@ -166,9 +166,10 @@ fn scale_set() -> Vec<(String, Value)> {
 }
 
 impl World {
-    /// One resource group: gateway load balancer `gw` with the pools `weir` and `weir6`, a decoy of
-    /// another SKU, the machines `weir-0` (this one) and `weir-1`, the scale set `weirs`. Nobody is
-    /// in a pool yet. Its clock begins with the real time, by which clients judge their tokens.
+    /// Returns the sample: one resource group with the gateway load balancer `gw` and its pools
+    /// `weir` and `weir6`, a decoy of another SKU, the machines `weir-0` (the own one) and
+    /// `weir-1`, and the scale set `weirs`. The pools are empty. The clock starts at the real time,
+    /// because clients compare the expiry of tokens with it.
     pub fn sample() -> World {
         let mut all = vec![
             (network("virtualNetworks", "hub"), hub()),

@@ -1,8 +1,8 @@
-//! Histories of an appliance at a cloud: outages, slow and lost answers, others who interfere,
-//! flows that come and go, signals, restarts.
+//! Random histories of an appliance at AWS: outages, slow and lost answers, interference by others,
+//! flows that start and end, signals, restarts.
 //!
-//! Each history follows from its seed. `SIMULATION_SEED=7 cargo test -p aws life` plays one
-//! again; `SIMULATIONS=100000` plays as many.
+//! Each history is determined by its seed. `SIMULATION_SEED=7 cargo test -p aws life` repeats one;
+//! `SIMULATIONS=100000` runs that many.
 
 use ::simulation::{Calls, Ended, Traffic, Weather};
 use fastrand::Rng;
@@ -10,7 +10,7 @@ use standins::target::{Rhythm, State, Target as Emulated};
 
 use super::*;
 
-/// How many histories are played where nobody says.
+/// Default number of histories.
 const HISTORIES: u64 = 20_000;
 
 #[test]
@@ -20,15 +20,15 @@ fn whatever_happens_it_tells_the_truth_registers_drains_and_ends() {
     });
 }
 
-/// The cloud: the emulator's target, what it is asked, and how badly it does that.
+/// The cloud: the emulator's target, calls in progress, and the reliability of answers.
 struct Cloud {
     target: Option<Emulated>,
     begun: Instant,
-    /// When the target was registered, or began to end its flows.
+    /// When the target was registered, or its flows began to end.
     since: Instant,
-    /// When it was last not a target, or on its way out.
+    /// When it was last absent or draining.
     gone_at: Instant,
-    /// When it was last the other way.
+    /// When it was last registered and not draining.
     member_at: Option<Instant>,
     attributes: Attributes,
     notices: Notices,
@@ -43,15 +43,15 @@ struct World {
     able: bool,
     probe: bool,
     traffic: Traffic,
-    /// When a look that was answered to this process began, the latest.
+    /// Start of the latest answered health query of this process.
     looked: Option<Instant>,
-    /// The first SIGTERM of this process, and how many.
+    /// Time of the first SIGTERM of this process, and the number of signals.
     terminated: Option<Instant>,
     signals: u32,
     deregisters: u32,
     completes: u32,
     outage_while_leaving: bool,
-    /// When what has it leave came.
+    /// When the reason for leaving occurred.
     began: Instant,
     exit: Option<Exit>,
 }
@@ -129,7 +129,7 @@ impl World {
         assert!(!ours.contains(&call), "{call:?} twice at once");
         match call {
             Call::Register => {
-                // A look may be as old as it took, and the cloud shows what was 3 s ago.
+                // A health query may be old, and the cloud shows a state that is up to 3 s old.
                 let needed = self.looked.is_some_and(|at| self.cloud.gone_at + 3 * S >= at);
                 assert!(needed, "registered without need");
                 assert!(self.terminated.is_none() && self.able);
@@ -144,7 +144,7 @@ impl World {
         self.cloud.calls.begin(call, self.process, self.now, rng);
     }
 
-    /// A second passes for the cloud; calls that are ready are answered, in any order.
+    /// Advances the cloud by a second; calls that are due are answered in any order.
     fn serve(&mut self, rng: &mut Rng) {
         let now = self.now;
         self.cloud.pass(now, self.probe, rng);
@@ -164,7 +164,7 @@ impl World {
         }
     }
 
-    /// The process is killed, and another begins. What it asked takes effect nevertheless.
+    /// Kills the process and starts another. Calls of the old one still take effect.
     fn restart(&mut self) {
         let settings = self.life.settings;
         self.process += 1;
@@ -185,14 +185,14 @@ impl World {
         }
     }
 
-    /// What must hold of how it ended.
+    /// Checks the way the lifecycle ended.
     fn check_exit(&self, exit: Exit) {
         if self.signals >= 2 {
             return;
         }
         assert_ne!(exit, Exit::Forced);
         let (_, deadline) = self.life.leaving().unwrap();
-        // What comes while the hook is being told, comes too late.
+        // Activity while the hook is being completed comes too late to be seen.
         let completes = if self.completes > 0 { 5 * S } else { Duration::ZERO };
         let rest = self.now - self.traffic.active_at + completes;
         assert!(exit != Exit::Drained || rest >= 5 * S, "it ended after {rest:?} of rest");
@@ -209,7 +209,7 @@ impl World {
             let state = self.cloud.state();
             let out = matches!(state, None | Some(TargetState::Draining));
             let unanswered = self.cloud.calls.under_way(self.process).contains(&Call::Deregister);
-            // A process that was killed may have left a registration under way.
+            // A killed process may have left a registration in progress.
             let stranger = self.process > 0;
             assert!(out || unanswered || stranger, "{exit:?} while {state:?}");
         }
@@ -262,7 +262,7 @@ impl ::simulation::World for World {
         }
     }
 
-    /// Left alone by all, it ends registered, healthy and told so.
+    /// Without interference, the appliance ends registered, healthy and reported so.
     fn stay(&mut self, rng: &mut Rng) {
         self.cloud.calls.weather = Weather::FAIR;
         self.turn(|_, _| true, rng);
@@ -274,7 +274,7 @@ impl ::simulation::World for World {
         assert!(reported || self.cloud.state() == Some(TargetState::Healthy));
     }
 
-    /// A signal or a notice comes.
+    /// Sends a signal or a notice.
     fn leave(&mut self, rng: &mut Rng) {
         self.began = self.now;
         let hook = self.life.settings.hook;
@@ -335,7 +335,7 @@ impl Cloud {
         !matches!(self.state(), None | Some(TargetState::Draining))
     }
 
-    /// Probes and time move the target's state.
+    /// Updates the target's state by probes and time.
     fn pass(&mut self, now: Instant, probe: bool, rng: &mut Rng) {
         let (at, rhythm, before) = (now - self.begun, self.rhythm(), self.state());
         self.target.take_if(|target| {
@@ -344,7 +344,7 @@ impl Cloud {
         });
         let fails = before == Some(TargetState::Healthy) && before != self.state();
         if let Some(target) = &mut self.target {
-            // Some groups end the flows of a target that fails.
+            // Some groups end the flows of an unhealthy target.
             if fails && target.state == State::Unhealthy && rng.u32(..3) == 0 {
                 (target.forced, self.since) = (Some(State::UnhealthyDraining), now);
             }
@@ -379,7 +379,7 @@ impl Cloud {
                 let told = match self.state() {
                     None if rng.u32(..2) == 0 => None,
                     None => Some(target(TargetState::Unused, Some("Target.NotRegistered"))),
-                    // Just registered, and not everywhere known.
+                    // A new registration is not visible everywhere.
                     Some(TargetState::Initial) if now < self.since + 3 * S && rng.u32(..2) == 0 => {
                         None
                     }
@@ -394,7 +394,7 @@ impl Cloud {
         }
     }
 
-    /// Somebody else, or the weather.
+    /// Lets another party interfere, or changes the reliability.
     fn disturb(&mut self, now: Instant, rng: &mut Rng) {
         match rng.u64(..7) {
             which @ 0..4 => self.calls.weather.change(which, rng),

@@ -1,4 +1,4 @@
-//! Scheduled events.
+//! Tests of scheduled events.
 
 use super::*;
 
@@ -44,14 +44,14 @@ fn the_drain_is_bounded_by_the_events_time_less_what_leaving_takes() {
     stage.pass(60);
     assert_eq!((stage.first("503"), stage.first("Leave")), (2, 10));
     assert_eq!(stage.first("leave-failed"), 30);
-    // Nothing to remove: then there is more time.
+    // Without a membership to remove there is more time.
     let mut stage = Stage::found(settings());
     stage.calm();
     stage.flows = 9;
     stage.events = vec![event("E1", EventKind::Preempt, Some(CLOCK + 60 + 30))];
     stage.pass(60);
     assert_eq!(stage.first("Acknowledge"), 25);
-    // Without a time, or one that is over or far away, the cap counts.
+    // Without a time, or with one that is past or far away, the drain limit applies.
     for (not_before, end) in [(None, 300), (Some(u64::MAX), 300), (Some(0), 2)] {
         let mut stage = Stage::ready(settings());
         stage.flows = 9;
@@ -64,7 +64,7 @@ fn the_drain_is_bounded_by_the_events_time_less_what_leaving_takes() {
 
 #[test]
 fn an_event_that_vanishes_brings_it_back() {
-    // While it drains.
+    // During the drain.
     let mut stage = Stage::ready(settings());
     stage.flows = 1;
     stage.events = vec![event("E1", EventKind::Reboot, None)];
@@ -74,7 +74,7 @@ fn an_event_that_vanishes_brings_it_back() {
     stage.order(&["503 leaving", "Down", "200", "Up"]);
     assert!(stage.life.ready() && stage.life.leaving().is_none());
     assert_eq!(stage.count("Acknowledge"), 0);
-    // It is ready once that was seen.
+    // It is ready once a query has shown that.
     stage.events = vec![event("E1", EventKind::Reboot, None)];
     stage.pass(10);
     stage.hangs.push(Call::Look);
@@ -86,7 +86,7 @@ fn an_event_that_vanishes_brings_it_back() {
     stage.hear(Event::Told(answer));
     stage.pass(10);
     assert!(stage.life.ready());
-    // When it has left.
+    // After it has left the pools.
     stage.flows = 0;
     stage.events = vec![event("E2", EventKind::Reboot, None)];
     stage.pass(30);
@@ -96,7 +96,7 @@ fn an_event_that_vanishes_brings_it_back() {
     stage.pass(20);
     stage.order(&["503 not a member", "Join", "200"]);
     assert!(stage.life.ready());
-    // Unless SIGTERM came as well.
+    // Unless a SIGTERM was received too.
     stage.flows = 1;
     stage.events = vec![event("E3", EventKind::Reboot, None)];
     stage.pass(10);
@@ -121,7 +121,7 @@ fn sigterm_during_an_event_ends_after_the_acknowledgement() {
     stage.pass(10);
     stage.order(&["503 leaving: this machine", "503 leaving: SIGTERM", "Leave", "Acknowledge"]);
     stage.order(&["Acknowledge", "exit Drained"]);
-    // One that is not answered holds nobody.
+    // An unanswered acknowledgment does not delay the exit.
     let mut stage = Stage::ready(settings());
     stage.events = vec![event("E1", EventKind::Terminate, None)];
     stage.hangs.push(Call::Acknowledge);
@@ -148,7 +148,7 @@ fn a_restart_that_had_begun_before_we_came_is_what_brought_us_here() {
     stage.pass(60);
     assert!(stage.life.ready());
     assert_eq!(stage.count("Acknowledge"), 0);
-    // A machine that is being deleted is not coming back.
+    // A machine that is being deleted does not return to service.
     stage.events[0].kind = EventKind::Terminate;
     stage.restart();
     stage.pass(60);
@@ -167,7 +167,7 @@ fn a_start_into_a_machine_that_is_being_deleted_joins_nothing() {
     stage.pass(60);
     assert_eq!((stage.writes(), stage.count("200")), (0, 0));
     assert_eq!(stage.acknowledged, ["E1"]);
-    // The first answer may take two minutes: it is not waited for so long.
+    // The first answer may take two minutes, which is too long to wait for.
     let mut stage = Stage::new(settings());
     stage.hangs.push(Call::AskEvents);
     stage.start();
@@ -183,11 +183,11 @@ fn several_events_are_each_acknowledged() {
     stage.events = vec![one, other];
     stage.pass(30);
     assert_eq!(stage.acknowledged, ["E1", "E2"]);
-    // One that comes when we have left already, too.
+    // Also one that comes after the machine has left the pools.
     stage.events.push(event("E3", EventKind::Redeploy, None));
     stage.pass(30);
     assert_eq!(stage.acknowledged, ["E1", "E2", "E3"]);
-    // A refusal is told, and the event begins by itself.
+    // A permanent error is reported, and the event starts by itself.
     stage.fails.insert(Call::Acknowledge, Failure::Invalid);
     stage.events.push(event("E4", EventKind::Redeploy, None));
     stage.forget();

@@ -1,4 +1,4 @@
-//! The way out.
+//! Tests of leaving.
 
 use super::*;
 
@@ -38,7 +38,7 @@ fn which_memberships_are_removed_is_a_setting() {
         stage.pass(10);
         stage.order(&["503 leaving", "Down", "exit Drained"]);
         assert_eq!(stage.count("Leave"), usize::from(removed), "{remove:?}, own: {own}");
-        // What stays, stays down, and the next process lifts it.
+        // An entry that stays remains `Down`, and the next process lifts that.
         stage.restart();
         assert!(stage.life.ready());
         assert_eq!(stage.count("Up"), usize::from(!removed));
@@ -70,7 +70,7 @@ fn where_down_is_not_possible_the_probe_gets_half_a_minute_to_fail() {
     stage.hear(Event::Terminate);
     stage.pass(60);
     assert_eq!((stage.first("exit Drained"), stage.count("Down")), (35, 1));
-    // A member of nothing gets no flows at all.
+    // A machine in no pool receives no flows.
     let mut stage = Stage::new(settings());
     stage.start();
     stage.hear(Event::Able { able: false, reasons: Vec::new() });
@@ -91,7 +91,7 @@ fn what_never_gets_quiet_ends_at_the_cap() {
     assert_eq!((stage.first("Leave"), stage.first("exit CapOver")), (300, 300));
 }
 
-/// Where nothing but its removal keeps them away.
+/// Flows that arrive because only the removal keeps them away.
 #[test]
 fn flows_that_come_until_the_membership_is_gone_are_waited_for() {
     for ends in [true, false] {
@@ -127,7 +127,7 @@ fn leaving_the_pools_is_waited_for_twenty_seconds_at_most() {
     stage.pass(400);
     assert_eq!((stage.first("leave-failed"), stage.first("exit CapOver")), (320, 320));
     assert!(stage.kept.joined, "who comes back removes it then");
-    // A fault is asked again in that time, a refusal is not.
+    // A temporary error is retried in that time, a permanent one is not.
     let mut stage = Stage::ready(settings());
     stage.fails.insert(Call::Leave, Failure::Conflict);
     stage.hear(Event::Terminate);
@@ -141,7 +141,7 @@ fn leaving_the_pools_is_waited_for_twenty_seconds_at_most() {
     stage.pass(60);
     stage.order(&["Leave", "call-denied", "leave-failed", "exit Drained"]);
     assert_eq!((stage.count("Leave"), stage.first("exit Drained")), (1, 5));
-    // No pool, no membership.
+    // Without a pool there is no membership.
     let mut stage = Stage::ready(settings());
     stage.fails.insert(Call::Leave, Failure::Absent);
     stage.hear(Event::Terminate);
@@ -189,7 +189,7 @@ fn a_join_that_is_under_way_is_waited_for_and_undone() {
     stage.order(&["Join", "Down", "Leave", "exit Drained"]);
     assert_eq!(stage.count("200"), 0);
     assert_eq!(stage.pools[0].member, None);
-    // One that never ends is not waited for longer than anything else.
+    // A join that never ends is not waited for any longer.
     let mut stage = Stage::new(settings());
     stage.hangs.push(Call::Join);
     stage.start();

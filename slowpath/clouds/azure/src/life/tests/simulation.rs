@@ -1,8 +1,9 @@
-//! Histories of a machine at Azure: outages, slow, lost and late answers, others who interfere,
-//! tunnels that change, flows that come and go, signals, scheduled events, kills and restarts.
+//! Random histories of a machine at Azure: outages, slow, lost and late answers, interference by
+//! others, tunnels that change, flows that start and end, signals, scheduled events, kills and
+//! restarts.
 //!
-//! Each history follows from its seed. `SIMULATION_SEED=7 cargo test -p azure life` plays one
-//! again; `SIMULATIONS=100000` plays as many.
+//! Each history is determined by its seed. `SIMULATION_SEED=7 cargo test -p azure life` repeats
+//! one; `SIMULATIONS=100000` runs that many.
 
 mod azure;
 
@@ -11,9 +12,9 @@ use ::simulation::{Ended, Traffic};
 use azure::{Azure, Owner};
 use fastrand::Rng;
 
-/// How many histories are played where nobody says.
+/// Default number of histories.
 const HISTORIES: u64 = 5_000;
-/// Seeds whose histories went wrong once.
+/// Seeds of histories that failed once.
 const WENT_WRONG: [u64; 1] = [59_811];
 
 #[test]
@@ -30,40 +31,40 @@ struct World {
     process: u64,
     now: Instant,
     azure: Azure,
-    /// What is on disk.
+    /// State on disk.
     kept: Kept,
     /// No process runs until then.
     absent_until: Option<Instant>,
-    /// The machine is deleted.
+    /// The machine was deleted.
     dead: bool,
     able: bool,
     was_able: bool,
     probe: bool,
-    /// In force, in the file, and what becomes of the first.
+    /// Tunnels in force, tunnels in the file, and tunnels that the data plane will apply.
     carried: Vec<(Family, Tunnels)>,
     file: Vec<(Family, Tunnels)>,
     coming: Option<(Instant, Vec<(Family, Tunnels)>)>,
     traffic: Traffic,
     strange: u64,
-    /// Known by this process: a member of none.
+    /// This process has seen the machine in no pool.
     known_none: bool,
-    /// This process saw itself in all pools, and did not leave them since.
+    /// This process has seen the machine in all pools, and has not left them since.
     seen_all: bool,
-    /// How many writes this process asked for, and had when the look under way began.
+    /// Number of writes of this process, and number at the start of the query in progress.
     writes: u64,
     look: (u64, Instant),
-    /// When the last look that was answered well began.
+    /// Start of the last successful membership query.
     looked: Option<Instant>,
-    /// The first SIGTERM of this process, and how many.
+    /// Time of the first SIGTERM of this process, and the number of signals.
     signalled: Option<Instant>,
     signals: u32,
-    /// This drain was over.
+    /// The current drain has ended.
     drained: bool,
     exit: Option<Exit>,
     exits: u32,
     /// Events may end the machine.
     dying: bool,
-    /// Ends and processes when it was last told to leave.
+    /// Numbers of exits and processes when it last had to leave.
     before: (u32, u64),
 }
 
@@ -134,7 +135,7 @@ impl World {
                 Effect::Keep(kept) => {
                     assert_ne!(kept, self.kept, "nothing new");
                     self.azure.doubtful &= kept.joined;
-                    // Somebody joined us after the look by which we saw that nobody had.
+                    // Another party added the machine after the query that showed it in no pool.
                     self.azure.doubtful |= kept.joined
                         && !self.kept.joined
                         && self.looked.is_some_and(|at| self.azure.others_at >= at);
@@ -153,7 +154,7 @@ impl World {
         self.check();
     }
 
-    /// The data plane is to have other tunnels; it takes its time, and now and then it takes none.
+    /// Passes tunnels to the data plane, which applies them after a while, or sometimes not.
     fn send(&mut self, told: Vec<(Family, Tunnels)>, rng: &mut Rng) {
         assert_eq!(self.settings.tunnels, Told::Follow);
         assert_ne!(told, self.carried, "nothing new");
@@ -216,7 +217,7 @@ impl World {
         self.azure.ask(call, self.process, self.now, rng);
     }
 
-    /// The drain is over, or it is a forced end.
+    /// The drain has ended, or the end is forced.
     fn over(&mut self, forced: bool) {
         if std::mem::replace(&mut self.drained, true) || forced {
             return;
@@ -232,7 +233,7 @@ impl World {
         );
     }
 
-    /// A second passes for Azure; calls that are ready are answered, in any order.
+    /// Advances Azure by a second; calls that are due are answered in any order.
     fn serve(&mut self, rng: &mut Rng) {
         self.azure.pass(self.now, self.probe, rng);
         while let Some(ended) = self.azure.calls.ended(self.now, rng) {
@@ -256,7 +257,7 @@ impl World {
         }
     }
 
-    /// The process is killed or ended, and another begins. What it asked takes effect nevertheless.
+    /// Kills or ends the process and starts another. Calls of the old one still take effect.
     fn restart(&mut self, rng: &mut Rng) {
         self.process += 1;
         self.absent_until = None;
@@ -286,7 +287,7 @@ impl World {
         }
     }
 
-    /// Flows come where the gateway sends new ones, and go by themselves.
+    /// Flows arrive while the gateway sends new ones, and end by themselves.
     fn traffic(&mut self, rng: &mut Rng) {
         let gets = self.azure.sends() && self.exit.is_none() && self.absent_until.is_none();
         if gets && self.carried != self.azure.tunnels() {
@@ -296,7 +297,7 @@ impl World {
         self.traffic.pass(self.now, (gets, gets && right), rng);
     }
 
-    /// What holds after each step.
+    /// Checks the invariants after each step.
     fn check(&mut self) {
         if self.exit.is_some() {
             assert!(self.signalled.is_some(), "nobody asked for the end of the process");
@@ -318,7 +319,7 @@ impl World {
         }
     }
 
-    /// What holds of how it ended.
+    /// Checks the way the lifecycle ended.
     fn check_exit(&self) {
         let exit = self.exit.expect("an end");
         assert_eq!(exit == Exit::Forced, self.signals >= 2);
@@ -394,7 +395,7 @@ impl ::simulation::World for World {
         }
     }
 
-    /// Left alone by all, it ends ready, with the right tunnels, and held down by nobody.
+    /// Without interference, the machine ends ready, with the right tunnels and not `Down`.
     fn stay(&mut self, rng: &mut Rng) {
         let given = self.managed || self.settings.on_lost == OnLost::Report;
         for second in 0..1500 {
@@ -416,7 +417,7 @@ impl ::simulation::World for World {
         assert!(!self.life.differs());
     }
 
-    /// A signal or an event comes.
+    /// Sends a signal or schedules an event.
     fn leave(&mut self, rng: &mut Rng) {
         self.before = (self.exits, self.process);
         if rng.u32(..3) == 0 {
@@ -428,7 +429,7 @@ impl ::simulation::World for World {
         self.signalled.is_none()
     }
 
-    /// Ended, or the machine did it for us.
+    /// The process has exited, or the machine has ended.
     fn is_over(&mut self) -> bool {
         let (exits, process) = self.before;
         self.exits > exits || self.process > process || self.dead

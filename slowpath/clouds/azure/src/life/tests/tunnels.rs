@@ -1,4 +1,4 @@
-//! The pools' tunnels: told, followed, compared.
+//! Tests of the pools' tunnels: reported, followed, compared.
 
 use super::*;
 
@@ -23,7 +23,7 @@ fn a_file_that_is_right_costs_no_change() {
     let mut stage = Stage::ready(settings());
     stage.pass(300);
     assert_eq!(stage.told(), []);
-    // A file that is wrong costs one, before the first 200.
+    // A wrong file causes one change, before the first 200.
     let mut stage = Stage::found(settings());
     assert_eq!(stage.count("tunnels 10800"), 0);
     stage.carried = vec![(V4, tunnels(9))];
@@ -48,7 +48,7 @@ fn packets_in_strange_tunnels_bring_the_question_forward_to_every_two_seconds() 
     stage.forget();
     stage.pass(60);
     assert_eq!(stage.count("AskTunnels"), 2);
-    // What IMDS does not tell, Resource Manager is asked for.
+    // Tunnels that IMDS does not report are queried from Resource Manager.
     let mut stage = Stage::ready(settings());
     stage.fails.insert(Call::AskTunnels, Failure::Absent);
     stage.pass(35);
@@ -58,7 +58,7 @@ fn packets_in_strange_tunnels_bring_the_question_forward_to_every_two_seconds() 
         stage.pass(1);
     }
     assert!((4..=5).contains(&stage.count("Look")), "{:?}", stage.heard);
-    // What fails is not hurried.
+    // A failed query is not repeated sooner.
     let mut stage = Stage::ready(settings());
     stage.fails.insert(Call::AskTunnels, Failure::Invalid);
     for _ in 0..300 {
@@ -91,7 +91,7 @@ fn what_arm_tells_is_taken_where_imds_has_none_or_went_silent_since() {
     assert_eq!(stage.count("tunnels 10804"), 1);
     assert_eq!(stage.life.tunnels()[0].by, Source::Arm);
     assert!(stage.life.ready());
-    // Silent: what it told holds until Resource Manager was asked after it.
+    // Without answers, IMDS's last report is used until Resource Manager was queried after it.
     let mut stage = Stage::ready(settings());
     stage.pass(31);
     stage.fails.insert(Call::AskTunnels, Failure::Transient);
@@ -102,7 +102,7 @@ fn what_arm_tells_is_taken_where_imds_has_none_or_went_silent_since() {
     stage.fails.remove(&Call::Look);
     stage.pass(60);
     assert_eq!((stage.count("tunnels 10804"), stage.life.tunnels()[0].by), (1, Source::Arm));
-    // It speaks again, and its word counts.
+    // IMDS answers again, and takes precedence.
     stage.fails.clear();
     stage.imds = vec![(V4, tunnels(5))];
     stage.pass(60);
@@ -114,7 +114,7 @@ fn a_contradiction_of_the_two_is_a_finding_once_it_lasts() {
     let mut stage = Stage::ready(settings());
     stage.imds = vec![(V4, tunnels(1))];
     stage.pass(58);
-    // Resource Manager was only asked before it.
+    // Resource Manager's report is only older.
     stage.pools[0].tunnels = Ok(tunnels(1));
     stage.pass(120);
     assert_eq!((stage.count("tunnels-differ"), stage.count("tunnels 10801")), (0, 1));
@@ -137,14 +137,14 @@ fn what_an_earlier_process_followed_is_taken_where_nobody_tells() {
     stage.pass(30);
     assert_eq!((stage.first("tunnels 10807"), stage.count("tunnels 10807")), (0, 1));
     assert_eq!(stage.life.tunnels()[0].by, Source::Kept);
-    // Only compared, the file's stay.
+    // In mode alarm the file's tunnels stay.
     let mut stage = Stage::with(AzureLife { tunnels: Told::Alarm, ..settings() }, false, kept);
     stage.fails.extend([(Call::Look, Failure::Transient), (Call::AskTunnels, Failure::Transient)]);
     stage.start();
     stage.pass(30);
     assert_eq!(stage.heard.iter().filter(|(_, told)| told.starts_with("tunnels")).count(), 0);
     assert_eq!(stage.life.tunnels()[0].by, Source::File);
-    // And else the file's, silently.
+    // Otherwise the file's tunnels are used, without a finding.
     let mut stage = Stage::new(settings());
     stage.fails.extend([(Call::Look, Failure::Transient), (Call::AskTunnels, Failure::Transient)]);
     stage.start();
@@ -208,7 +208,7 @@ fn a_data_plane_that_does_not_take_them_is_told_again_and_so_are_people() {
     assert_eq!(stage.count("tunnels 10803"), 4, "every 10 s");
     assert_eq!((stage.first("tunnels-not-taken"), stage.count("tunnels-not-taken")), (40, 1));
     assert!(!stage.life.ready());
-    // One that was set up anew gets them at once.
+    // A restarted data plane gets them at once.
     stage.obeys = true;
     stage.pass(10);
     assert!(stage.life.ready());

@@ -1,5 +1,5 @@
-//! Azure as the histories have it: pools with the emulator's members, what it is asked, how badly
-//! it does that.
+//! Azure in the histories: pools with the emulator's members, calls in progress, and the
+//! reliability of answers.
 
 use ::simulation::{Calls, Weather};
 use fastrand::Rng;
@@ -7,10 +7,10 @@ use standins::azure::world::Backend;
 
 use super::*;
 
-/// From probe to probe.
+/// Interval of probes.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// Who made a membership.
+/// Party that made a membership.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Owner {
     Us,
@@ -25,7 +25,7 @@ struct Pool {
     probed: bool,
 }
 
-/// Our entry in a pool.
+/// This machine's entry in a pool.
 #[derive(Clone, Debug)]
 struct Entry {
     backend: Backend,
@@ -39,7 +39,7 @@ impl Entry {
         Entry { backend, admin: Admin::None, by }
     }
 
-    /// New flows come to us.
+    /// Returns true if new flows arrive.
     fn serves(&self, probed: bool) -> bool {
         let admin = match self.admin {
             Admin::None => None,
@@ -53,9 +53,9 @@ impl Entry {
 #[derive(Debug)]
 struct Scheduled {
     event: ScheduledEvent,
-    /// It happens then.
+    /// When it happens.
     at: Instant,
-    /// It will be cancelled or is only over.
+    /// It will be canceled, or ends without effect.
     empty: bool,
     gone_at: Option<Instant>,
 }
@@ -64,24 +64,24 @@ struct Scheduled {
 pub(super) struct Azure {
     began: Instant,
     pools: Vec<Pool>,
-    /// Tunnels that were ever told or kept.
+    /// All tunnels that were ever reported or kept.
     pub(super) ever: Vec<(Family, Tunnels)>,
-    /// IMDS tells those of some time ago, or none.
+    /// IMDS reports the tunnels of some time ago, or none.
     imds: Vec<(Family, Tunnels)>,
     imds_at: Instant,
     imds_has_none: bool,
     events: Vec<Scheduled>,
     pub(super) acknowledging: Option<String>,
     pub(super) calls: Calls<Call, Answer>,
-    /// When we were last not in all pools.
+    /// When the machine was last missing in a pool.
     pub(super) lacked_at: Instant,
-    /// When somebody else last made a membership.
+    /// When another party last made a membership.
     pub(super) others_at: Instant,
-    /// Somebody else made a membership that we may take for ours.
+    /// Another party made a membership that may be taken for Weir's own.
     pub(super) doubtful: bool,
-    /// Somebody else's Down, and no way to take it for ours.
+    /// Another party set `Down`, which cannot be taken for Weir's own.
     pub(super) foreign_down: bool,
-    /// Somebody else changed our entries.
+    /// Another party changed this machine's entries.
     pub(super) meddled: bool,
     number: u16,
 }
@@ -131,13 +131,13 @@ impl Azure {
         self.pools.iter().any(|pool| pool.member.as_ref().is_some_and(|entry| entry.by == owner))
     }
 
-    /// In all pools, and the probe decides.
+    /// In all pools, with the probe deciding.
     pub(super) fn is_welcome(&self) -> bool {
         let welcome = |entry: &Entry| entry.admin == Admin::None;
         self.pools.iter().all(|pool| pool.member.as_ref().is_some_and(welcome))
     }
 
-    /// New flows come to us.
+    /// Returns true if new flows arrive.
     pub(super) fn sends(&self) -> bool {
         let gets =
             |pool: &Pool| pool.member.as_ref().is_some_and(|entry| entry.serves(pool.probed));
@@ -146,13 +146,13 @@ impl Azure {
 
     pub(super) fn ask(&mut self, call: Call, process: u64, now: Instant, rng: &mut Rng) {
         self.calls.begin(call, process, now, rng);
-        // Given up before it took effect.
+        // The process gave up before the call took effect.
         if call.is_write() && rng.u32(..12) == 0 {
             self.calls.give_up(Answer::failed(call, error(Failure::Transient)), rng);
         }
     }
 
-    /// Probes, effects and the metadata's lag.
+    /// Performs probes, effects, and the delay of the metadata.
     pub(super) fn pass(&mut self, now: Instant, probe: bool, rng: &mut Rng) {
         for entry in self.pools.iter_mut().filter_map(|pool| pool.member.as_mut()) {
             entry.backend.good = probe;
@@ -194,7 +194,7 @@ impl Azure {
                 Answer::failed(call, error(Failure::Absent))
             }
             Call::AskTunnels if self.imds_has_none => Answer::Tunnels(Ok(Vec::new())),
-            // Also of families that have no pool here.
+            // Includes families that have no pool here.
             Call::AskTunnels => {
                 let mut told = self.imds.clone();
                 if told.len() == 1 && told[0].0 == Family::V4 {
@@ -267,7 +267,8 @@ impl Azure {
         }
     }
 
-    /// Somebody else, or the weather. `joined` and `down` are what is kept on the machine.
+    /// Lets another party interfere, or changes the reliability. `joined` and `down` are the state
+    /// kept on the machine.
     pub(super) fn disturb(&mut self, now: Instant, joined: bool, down: bool, rng: &mut Rng) {
         let choice = rng.u64(..12);
         self.meddled |= (4..=8).contains(&choice);
@@ -296,7 +297,7 @@ impl Azure {
         }
     }
 
-    /// Somebody schedules something.
+    /// Schedules an event.
     pub(super) fn schedule(&mut self, now: Instant, dying: bool, rng: &mut Rng) {
         use EventKind::{Freeze, Other, Preempt, Reboot, Redeploy, Terminate};
         let kind = rng.choice([Reboot, Redeploy, Freeze, Other, Preempt, Terminate]).unwrap();
@@ -312,17 +313,17 @@ impl Azure {
         });
     }
 
-    /// What happens to the machine in this second.
+    /// Returns the event that happens in this second.
     pub(super) fn strikes(&mut self, now: Instant, rng: &mut Rng) -> Option<EventKind> {
         self.events.retain(|one| one.gone_at.is_none_or(|at| now < at));
         let due = self.events.iter_mut().find(|one| now >= one.at && one.gone_at.is_none())?;
         due.gone_at = Some(now + S * rng.u32(..60));
-        // Cancelled: it never starts.
+        // Canceled: it never starts.
         due.event.started = !due.empty;
         (!due.empty).then_some(due.event.kind)
     }
 
-    /// Nobody interferes any more, and all answer.
+    /// Ends interference and outages.
     pub(super) fn calm(&mut self, given: bool, now: Instant, joined: bool) {
         self.calls.weather = Weather::FAIR;
         self.events.clear();
