@@ -63,7 +63,7 @@ pub fn status(status: &Status) -> String {
             text.push_str(&format!("\nthe {name} was refused:\n{refused}\n"));
         }
     }
-    // Those of files are shown with the rejected files above.
+    // Lists held from files are already shown with the rejected files.
     let files = slowpath::sources::of_files();
     let is_file = |source: &str| files.iter().any(|file| file.as_str() == source);
     for one in status.held.iter().filter(|one| !is_file(&one.source)) {
