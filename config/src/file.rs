@@ -123,7 +123,9 @@ pub struct Fastpath {
     /// Total number of packet buffers.
     #[schemars(range(min = 1024, max = 16777216))]
     pub buffers: u32,
-    /// Size of one buffer in bytes: 128 of headroom plus a frame of the port's MTU + 18.
+    /// Size of one buffer in bytes. It should hold 128 of headroom plus a frame of the port's MTU +
+    /// 18; larger frames take several buffers, which is slower and which some virtual devices do not
+    /// support.
     #[schemars(range(min = 2176, max = 65535))]
     pub buffer_bytes: u16,
     /// What a polling CPU does when no packet arrived. `spin` polls again at once. `sleep`, for

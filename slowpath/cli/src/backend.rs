@@ -48,10 +48,10 @@ pub enum BackendWhat {
     ///
     /// With --wait, follow its flows until none are left.
     Drain {
-        /// Whose backend it is
+        /// Service of the backend
         #[arg(value_parser = name)]
         service: Name,
-        /// Which
+        /// Address and port of the backend
         #[arg(value_parser = policy::backend, value_name = "ADDRESS[:PORT]")]
         backend: Backend,
         /// End the drain: use the state given by other sources again, or else active
@@ -67,10 +67,10 @@ pub enum BackendWhat {
     },
     /// Set the weight of a backend
     Weight {
-        /// Whose backend it is
+        /// Service of the backend
         #[arg(value_parser = name)]
         service: Name,
-        /// Which
+        /// Address and port of the backend
         #[arg(value_parser = policy::backend, value_name = "ADDRESS[:PORT]")]
         backend: Backend,
         /// Weight relative to the other backends; 0 takes it out of service

@@ -119,8 +119,7 @@ enum What {
     /// Show and diagnose this machine's registration with its cloud
     #[command(subcommand)]
     Cloud(cloud::CloudWhat),
-    /// Show Azure private links: services in front of internal load balancers, and their
-    /// connections
+    /// Show and manage Azure private links and their connections
     #[command(subcommand)]
     Pls(pls::PlsWhat),
     /// Show BGP sessions, routes and policies

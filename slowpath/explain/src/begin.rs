@@ -1,5 +1,5 @@
-//! Selection of a backend for a packet that would begin a flow, and the flow itself. Mirrors the
-//! remaining steps of the pipeline's `select`, in the same order.
+//! Selection of a backend for a packet that would begin a flow, and the path of that flow. Mirrors
+//! the remaining steps of the pipeline's `select`, in the same order.
 
 use packet::flow::{FlowKey, SCOPE_PLAIN};
 use packet::ip::{Fragment, Ip, L4};
@@ -14,7 +14,7 @@ use super::{Arrival, Step, Verdict, Walk, drop_for};
 use state::words::service_of;
 
 impl Walk<'_> {
-    /// Selects a backend of a service and begins a flow, or decides the packet's verdict.
+    /// Returns the verdict for a packet to a service that belongs to no known flow.
     pub(super) fn for_service(&mut self, id: u32) -> Step<Verdict> {
         self.service = Some(id);
         let Some(service) = self.set.service(id).copied() else {
@@ -194,7 +194,7 @@ impl Walk<'_> {
         Some(Step::Continue(verdict))
     }
 
-    /// Begins a flow.
+    /// Returns the verdict for a packet that would begin a flow.
     fn begin(&mut self, service: &Service, backend: &Backend) -> Step<Verdict> {
         self.path = self.path_to(backend);
         let mode = Mode::from_u8(service.mode);
@@ -227,7 +227,8 @@ impl Walk<'_> {
         Step::Continue(Verdict::Tunnel)
     }
 
-    /// Begins a translated flow, which needs a NAT port towards the backend.
+    /// Returns the verdict for a packet that would begin a translated flow, which needs a NAT port
+    /// towards the backend.
     fn begin_nat(&mut self, backend: &Backend) -> Step<Verdict> {
         if !self.path.translates(&self.inner) {
             return drop_for(DropReason::NatProtocol);
@@ -257,7 +258,7 @@ impl Walk<'_> {
         drop_for(reason)
     }
 
-    /// Begins a flow to a proxy on this machine.
+    /// Returns the verdict for a packet that would begin a flow to a proxy on this machine.
     fn begin_redirect(&mut self, service: &Service) -> Step<Verdict> {
         let (ip, port) = (self.inner, service.proxy_port);
         let at = self.told.frontend.clone();

@@ -82,7 +82,7 @@ fn drop_for<T>(reason: DropReason) -> Step<T> {
 pub struct Explainer<'r> {
     /// The region.
     pub region: &'r Region,
-    /// MAC addresses of the arms, if known: frames to other addresses are dropped.
+    /// MAC addresses of the arms, if known: unicast frames to other addresses are dropped.
     pub macs: [Option<[u8; 6]>; 2],
     /// Time in seconds of the region's clock.
     pub now_s: u32,

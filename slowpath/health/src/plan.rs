@@ -241,8 +241,8 @@ fn by_tunnel(
     })
 }
 
-/// Returns the port of the first TCP frontend with a port, else of any frontend with a port, else
-/// 0.
+/// Returns the port of the first TCP frontend that has one, else that of the first other frontend
+/// that has one, else 0.
 fn frontend_port(entry: &Entry) -> u16 {
     let ports = || entry.frontends.iter().map(|row| row.address()).filter(|at| at.port != 0);
     let first = ports().find(|at| at.protocol == TCP).or_else(|| ports().next());
