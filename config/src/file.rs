@@ -124,8 +124,8 @@ pub struct Fastpath {
     #[schemars(range(min = 1024, max = 16777216))]
     pub buffers: u32,
     /// Size of one buffer in bytes. It should hold 128 of headroom plus a frame of the port's MTU +
-    /// 18; larger frames take several buffers, which is slower and which some virtual devices do not
-    /// support.
+    /// 18; larger frames take several buffers, which is slower and unsupported by some virtual
+    /// devices.
     #[schemars(range(min = 2176, max = 65535))]
     pub buffer_bytes: u16,
     /// What a polling CPU does when no packet arrived. `spin` polls again at once. `sleep`, for
@@ -424,8 +424,9 @@ pub struct Gateway {
     #[serde(default)]
     #[schemars(range(min = 576, max = 9500))]
     pub inner_mtu: Option<u16>,
-    /// Action for inner packets larger than `inner_mtu`, and for packets from this gateway that exceed the
-    /// path MTU to a backend: `reply` with an ICMP error, or `drop` silently. Both are counted.
+    /// Action for inner packets larger than `inner_mtu`, and for packets from this gateway that
+    /// exceed the path MTU to a backend: `reply` with an ICMP error, or `drop` silently. Both are
+    /// counted.
     #[serde(default)]
     pub too_big: TooBig,
     /// Compute outer UDP checksums where they may be zero (IPv4).

@@ -1,4 +1,5 @@
-//! Writes of objects: a dry run of all, then each write in turn, then a wait until they are in force.
+//! Writes of objects: a dry run of all, then each write in turn, then a wait until they are in
+//! force.
 //!
 //! ```text
 //!   current --> desired --> dry run of all --> write, each with If-Match --> wait
