@@ -1,10 +1,10 @@
-# A gateway load balancer with Weir behind it, as an Auto Scaling group of appliances that register
-# themselves (config/examples/aws.toml, [aws] cluster = var.cluster).
+# A gateway load balancer in front of an Auto Scaling group of appliances that register themselves
+# (config/examples/aws.toml, [aws] cluster = var.cluster).
 #
-# Permissions of the appliances are in policy.json. They change only what has the same tag
-# weir:cluster as their own role: without that tag on the role AWS refuses every change.
-# Permissions of people (`weir cloud exec`, `wait`) are in policy-operator.json, for users or roles
-# that have the tag as well; appliances don't get them. With another aws.tag_prefix write it in both.
+# Permissions of the appliances are in policy.json. They permit changes only to resources with the
+# same tag weir:cluster as the role: without that tag on the role, AWS denies every change.
+# Permissions of operators (`weir cloud exec`, `wait`) are in policy-operator.json, for users or
+# roles with the same tag, not for appliances. Adapt both files to another aws.tag_prefix.
 #
 #   terraform init && terraform apply -var vpc=vpc-... -var 'subnets=["subnet-..."]' -var image=ami-...
 
@@ -17,7 +17,7 @@ variable "cluster" {
 }
 variable "instance_type" {
   type    = string
-  default = "c6in.xlarge" # x86-64: Weir is not built for ARM (c7gn and other Graviton families)
+  default = "c6in.xlarge" # x86-64: Weir does not support ARM (c7gn and other Graviton families)
 }
 
 data "aws_subnet" "each" {
@@ -32,8 +32,8 @@ resource "aws_lb" "weir" {
   enable_cross_zone_load_balancing = true
 }
 
-# Target type ip: traffic comes to the interface that DPDK owns. Both failover attributes rebalance,
-# so that flows of a dead appliance move (Weir deregisters first then, and says 503 once draining).
+# Target type ip: traffic arrives at the interface that DPDK owns. Both failover attributes are
+# rebalance, so that flows of a failed appliance move (Weir deregisters first, then responds 503).
 resource "aws_lb_target_group" "weir" {
   name                 = "weir"
   vpc_id               = var.vpc
@@ -68,7 +68,7 @@ resource "aws_lb_listener" "weir" {
   }
 }
 
-# Gateways have no security group: their packets and probes come from the subnets' addresses.
+# Gateways have no security group: their packets and probes have source addresses of the subnets.
 resource "aws_security_group" "ingress" {
   name_prefix = "weir-ingress-"
   vpc_id      = var.vpc
@@ -108,7 +108,7 @@ resource "aws_iam_role" "weir" {
     }]
   })
 
-  # Compared with the tags of what the appliance changes: aws:PrincipalTag in policy.json.
+  # Compared with the tags of the resources to change: aws:PrincipalTag in policy.json.
   tags = { "weir:cluster" = var.cluster }
 }
 
@@ -117,7 +117,7 @@ resource "aws_iam_role_policy" "weir" {
   policy = file("${path.module}/policy.json")
 }
 
-# For operators: attach it to users or roles that have the tag weir:cluster.
+# For operators: attach it to users or roles with the tag weir:cluster.
 resource "aws_iam_policy" "operator" {
   name_prefix = "weir-operator-"
   policy      = file("${path.module}/policy-operator.json")
@@ -137,7 +137,7 @@ resource "aws_launch_template" "weir" {
     arn = aws_iam_instance_profile.weir.arn
   }
 
-  # IMDSv2; one hop is enough for a process on the machine itself.
+  # IMDSv2; one hop suffices for a process on the machine itself.
   metadata_options {
     http_tokens                 = "required"
     http_put_response_hop_limit = 1

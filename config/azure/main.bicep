@@ -1,11 +1,11 @@
-// A gateway load balancer with Weir behind it, as machines that join its pool by their own identity
-// (config/examples/azure.toml, [azure] pool = 'weir'). What they may do: role.json.
+// A gateway load balancer in front of machines with Weir, which join its pool with their own identity
+// (config/examples/azure.toml, [azure] pool = 'weir'). Permissions: role.json.
 //
 //   az deployment group create -g GROUP --template-file main.bicep \
 //     --parameters image=IMAGE_ID sshKey="$(cat ~/.ssh/id_ed25519.pub)"
 //
-// In a scale set the pool belongs into the set's own model (ipConfigurations[].properties
-// .loadBalancerBackendAddressPools); Weir then verifies it and writes nothing.
+// In a scale set, configure the pool in the model of the set (ipConfigurations[].properties
+// .loadBalancerBackendAddressPools); Weir then verifies it and changes nothing.
 
 @description('Id of the image that has Weir in it.')
 param image string
@@ -34,7 +34,7 @@ resource network 'Microsoft.Network/virtualNetworks@2024-05-01' = {
   }
 }
 
-// The gateway's packets and probes; nothing else comes in from outside of the network.
+// Only the gateway's packets and probes are allowed from outside the network.
 resource rules 'Microsoft.Network/networkSecurityGroups@2024-05-01' = {
   name: 'weir'
   location: location
@@ -92,7 +92,7 @@ resource gateway 'Microsoft.Network/loadBalancers@2024-05-01' = {
         }
       }
     ]
-    // Weir's health endpoint answers 200 only while it is able; a probe lets it drain as well.
+    // Weir's health endpoint responds 200 only while it is able to serve; the probe also enables draining.
     probes: [
       {
         name: 'weir'
@@ -126,7 +126,7 @@ resource gateway 'Microsoft.Network/loadBalancers@2024-05-01' = {
   }
 }
 
-// Without the pool: Weir puts itself into it when it is able.
+// Without the pool: Weir joins it once it is able to serve.
 resource interfaces 'Microsoft.Network/networkInterfaces@2024-05-01' = [for i in range(0, appliances): {
   name: 'weir-${i}'
   location: location
@@ -148,7 +148,7 @@ resource machines 'Microsoft.Compute/virtualMachines@2024-03-01' = [for i in ran
   identity: { type: 'SystemAssigned' }
   properties: {
     hardwareProfile: { vmSize: size }
-    // Five minutes of notice before the machine goes: Weir drains, and acknowledges it.
+    // Five minutes of notice before termination: Weir drains and acknowledges the event.
     scheduledEventsProfile: {
       terminateNotificationProfile: { enable: true, notBeforeTimeout: 'PT5M' }
     }

@@ -1,4 +1,5 @@
-//! From the file as written to the checked type, section by section.
+//! Validation of the configuration: from the file as written to the validated types, section by
+//! section.
 
 mod api;
 mod arms;
@@ -26,7 +27,7 @@ use crate::layers::Merged;
 use crate::seed;
 use door::{Door, listed, optional, ports};
 
-/// Checks everything and tells everything that is wrong.
+/// Validates the configuration and reports all faults at once.
 pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
     let schema = serde_json::Value::from(schemars::schema_for!(File));
     let wrong = crate::schema::check(merged, &schema);
@@ -113,7 +114,7 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
     }
 }
 
-/// The region has room for so many ports of the appliance itself.
+/// Checks that the region can hold all ports of the appliance itself.
 fn local_ports(door: &mut Door, config: &Config) {
     let ports = Reserved::of(config).distinct();
     if ports > MAX_LOCAL_PORTS {
@@ -145,8 +146,8 @@ fn control(door: &mut Door, file: file::Control) -> Control {
     Control { socket: file.socket.into(), group, state, max_removal_percent }
 }
 
-/// The name of a group of the machine, or none where it is empty. Whether the machine has it is
-/// found out where it is used.
+/// Validates the name of a Unix group, or returns `None` if it is empty. Whether the group exists
+/// is checked where it is used.
 fn group(door: &mut Door, key: &str, name: String) -> Option<String> {
     let wrong = |c: char| c.is_whitespace() || c.is_control() || ":/,".contains(c);
     if name.contains(wrong) || name.len() > 32 {
@@ -193,7 +194,7 @@ fn fastpath(door: &mut Door, file: file::Fastpath) -> Fastpath {
     }
 }
 
-/// Services, and backends, that have counters of their own where none are set: 4 MiB an lcore.
+/// Default limit of services, and of backends, with counters of their own: 4 MiB per lcore.
 const COUNTED: u32 = 1 << 16;
 
 fn region(door: &mut Door, file: file::Region, hugepages: bool) -> Region {
@@ -203,7 +204,7 @@ fn region(door: &mut Door, file: file::Region, hugepages: bool) -> Region {
         (path, _) => path,
     };
     door.path("region.path", path, 4095);
-    // Names of maps and links come behind it.
+    // Names of maps and links are appended to it.
     door.path("region.maps", &file.maps, 4000);
     let group = group(door, "region.group", file.group);
     if !file.ring_slots.is_power_of_two() {
@@ -242,8 +243,8 @@ fn region(door: &mut Door, file: file::Region, hugepages: bool) -> Region {
     }
 }
 
-/// Each backend has a port map for each NAT address of its family: what the region can't hold,
-/// slowpath refuses when it writes its settings.
+/// Checks the number of NAT port maps: each backend needs one for each NAT address of its family.
+/// Otherwise slowpath would fail later, when it writes its settings.
 fn port_maps(door: &mut Door, region: &Region, nat: &Nat) {
     let v4 = nat.addresses.iter().filter(|address| address.addr.is_ipv4()).count();
     let most = v4.max(nat.addresses.len() - v4) as u64;
@@ -260,8 +261,8 @@ fn port_maps(door: &mut Door, region: &Region, nat: &Nat) {
     }
 }
 
-/// DPDK's memory must hold the buffers, and the buffers must fill the queues with some left over
-/// for the packets in work: else ports fail to start, or stop receiving under load.
+/// Checks that DPDK's memory holds the buffers, and that the buffers fill all queues with some left
+/// for packets in flight: otherwise ports fail to start, or stop receiving under load.
 fn memory<'a>(door: &mut Door, fastpath: &Fastpath, arms: impl Iterator<Item = &'a Arm>) {
     let (mut held, mut rings) = (0, 0);
     let lcores = fastpath.lcores.len() as u64;
@@ -370,7 +371,7 @@ const fn icmp(file: file::Icmp) -> Icmp {
     Icmp { errors_per_s, errors_per_network_per_s, path_mtu_errors_per_s }
 }
 
-/// The table size of that key, if Maglev has one of that number.
+/// Validates a Maglev table size.
 pub(crate) fn table_size(door: &mut Door, key: &str, size: u32) -> u32 {
     if !MAGLEV_SIZES.contains(&size) {
         let sizes: Vec<String> = MAGLEV_SIZES.iter().map(u32::to_string).collect();

@@ -1,6 +1,6 @@
-//! The configuration as the programs need it: every value parsed, every default filled in, every
-//! cross-check done. Past the door of this crate nobody sees what was written. An `Option` means
-//! that the thing itself may be absent. Only [`crate::load`] makes a [`Config`].
+//! The validated configuration: values are parsed, defaults filled in, and rules across keys
+//! checked. An `Option` means that the thing itself may be absent. Only [`crate::load`] and
+//! [`crate::from_toml`] create a [`Config`].
 
 mod api;
 mod arms;
@@ -46,86 +46,89 @@ pub use unforwarded::{NoService, TooBig};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// The whole configuration, checked.
+/// The whole validated configuration.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Config {
     /// Name of the appliance.
     pub name: String,
-    /// Zone it runs in; empty when unknown.
+    /// Availability zone; empty if unknown.
     pub zone: String,
     /// Names of the nodes and zones whose backends count as local.
     pub local: Vec<String>,
-    /// Number of its cluster; 0 where there is only one.
+    /// Number of the appliance's cluster; 0 if there is only one.
     pub cluster: u32,
-    /// The first and the last port that are node ports.
+    /// First and last node port.
     pub node_ports: (u16, u16),
-    /// Whether packets from outside may go to cluster addresses.
+    /// Accept packets from outside the cluster to ClusterIP frontends.
     pub external_cluster_ip: bool,
-    /// Classes of load balancers that are served.
+    /// Load balancer classes to serve.
     pub load_balancer_classes: Vec<String>,
-    /// Free labels of the appliance.
+    /// Free-form labels of the appliance.
     pub labels: BTreeMap<String, String>,
-    /// Free annotations of the appliance.
+    /// Free-form annotations of the appliance.
     pub annotations: BTreeMap<String, String>,
-    /// What moves packets.
+    /// The data plane.
     pub plane: Plane,
-    /// The services file, watched by slowpath; none where all services come through the API.
+    /// Services file or directory, watched by slowpath; `None` if all services come through the
+    /// API.
     pub services: Option<PathBuf>,
-    /// The packet-moving process.
+    /// The packet forwarding process.
     pub fastpath: Fastpath,
-    /// Shared memory and its maxima.
+    /// The shared memory region and its capacities.
     pub region: Region,
-    /// The arm on which the gateway reaches us.
+    /// The arm that faces the gateways.
     pub ingress: Arm,
-    /// The arm behind which backends are; absent on a one-armed appliance.
+    /// The arm that faces the backends; `None` on a one-armed appliance.
     pub egress: Option<Arm>,
     /// Source NAT.
     pub nat: Nat,
-    /// Flow timeouts.
+    /// Flow timeouts and limits of new flows.
     pub flows: Flows,
-    /// What goes to this machine's kernel.
+    /// Packets passed to this machine's kernel.
     pub punt: Punt,
-    /// Limits of ICMP errors.
+    /// Rate limits of ICMP errors.
     pub icmp: Icmp,
-    /// Gateways in the order in which they were written.
+    /// Gateways in the order of the configuration.
     pub gateways: Vec<Gateway>,
-    /// Sources, the preferred first.
+    /// Sources of services in order of precedence, highest first.
     pub sources: Vec<SourceOf>,
-    /// The appliance at AWS, where it is there.
+    /// The appliance on AWS, if configured.
     pub aws: Option<Aws>,
-    /// The appliance at Azure, where it is there.
+    /// The appliance on Azure, if configured.
     pub azure: Option<Azure>,
-    /// Private links, where they are looked after.
+    /// Management of Private Link Services, if configured.
     pub private_link: Option<PrivateLink>,
-    /// How routers are told.
+    /// BGP settings.
     pub bgp: Bgp,
-    /// Health endpoint.
+    /// Health endpoints and health checks.
     pub health: Health,
-    /// Prometheus endpoint.
+    /// The Prometheus endpoint.
     pub metrics: Metrics,
-    /// Local control socket.
+    /// The control socket and persisted state.
     pub control: Control,
-    /// The API over TCP, where it is wanted.
+    /// The API over TCP, if configured.
     pub api: Option<Api>,
-    /// Maglev parameters.
+    /// Backend selection.
     pub tables: Tables,
-    /// What is allowed but probably not meant, a sentence each; also in [`crate::report`].
+    /// Settings that are valid but probably unintended, one sentence each; also in
+    /// [`crate::report`].
     pub warnings: Vec<String>,
-    /// Each key as it was merged, and who gave it, by dotted key.
+    /// The merged value of each key and the layer that set it, by dotted key.
     pub origins: BTreeMap<String, Origin>,
 }
 
-/// A value and who gave it.
+/// A configuration value and the layer that set it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Origin {
-    /// The value as it was merged, in TOML notation.
+    /// The merged value in TOML notation.
     pub value: String,
-    /// `default`, `weir.toml:12`, `environment WEIR_INGRESS__MTU`, `--set ingress.mtu=9001`.
+    /// The layer: `default`, `weir.toml:12`, `environment WEIR_INGRESS__MTU` or `--set
+    /// ingress.mtu=9001`.
     pub layer: String,
 }
 
 impl Config {
-    /// The arm of that name, if it is configured.
+    /// Returns the arm of that name, if configured.
     pub fn arm(&self, name: ArmName) -> Option<&Arm> {
         match name {
             ArmName::Ingress => Some(&self.ingress),
@@ -133,8 +136,8 @@ impl Config {
         }
     }
 
-    /// The networks that probe this appliance: gateways' nodes, Azure's prober and those that are
-    /// configured as such. AWS probes from its gateway's nodes.
+    /// Returns the networks that probe this appliance: the sources of gateways (AWS probes from the
+    /// gateway's nodes), Azure's health probes, and `health.reserved_sources`.
     pub fn probe_networks(&self) -> Vec<Prefix> {
         let mut networks = self.health.reserved_sources.clone();
         let tunnels = self.gateways.iter().flat_map(|gateway| &gateway.tunnels);
@@ -148,147 +151,150 @@ impl Config {
         networks
     }
 
-    /// The configured arms in the order of their numbers.
+    /// Returns the configured arms in the order of their numbers.
     pub fn arms(&self) -> impl Iterator<Item = (ArmName, &Arm)> {
         let egress = self.egress.as_ref().map(|arm| (ArmName::Egress, arm));
         std::iter::once((ArmName::Ingress, &self.ingress)).chain(egress)
     }
 
-    /// Where backends are unless they say otherwise: egress where there is one.
+    /// Returns the default arm of backends: egress if there is one, otherwise ingress.
     pub fn backend_arm(&self) -> ArmName {
         if self.egress.is_some() { ArmName::Egress } else { ArmName::Ingress }
     }
 }
 
-/// What both parts of [`Region::unconfirmed_percent`] may be together.
+/// Maximum sum of both parts of [`Region::unconfirmed_percent`].
 pub const MAX_UNCONFIRMED_PERCENT: u32 = 75;
 
-/// The group that has the region unless the configuration names another.
+/// Default group with access to the region.
 pub const DATA_GROUP: &str = "weir-data";
 
-/// `[region]`.
+/// The `[region]` section.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Region {
-    /// The mapped file, on hugetlbfs or a tmpfs.
+    /// The mapped file, on hugetlbfs or tmpfs.
     pub path: PathBuf,
-    /// The folder of the kernel maps that plane xdp has instead.
+    /// Directory of the pinned BPF maps that plane xdp uses instead of a file.
     pub maps: PathBuf,
-    /// The group that may write the file beside its owner; [`DATA_GROUP`] only where it exists.
+    /// Group with write access to the file besides its owner; [`DATA_GROUP`] only if it exists.
     pub group: Option<String>,
-    /// Services.
+    /// Maximum number of services.
     pub max_services: u32,
-    /// Frontends.
+    /// Maximum number of frontends.
     pub max_frontends: u32,
-    /// Backends.
+    /// Maximum number of backends.
     pub max_backends: u32,
-    /// Next hops.
+    /// Maximum number of next hops.
     pub max_next_hops: u32,
-    /// Maglev slots of all services together.
+    /// Maximum number of Maglev slots of all services together.
     pub slots: u32,
-    /// Flows; `None`: as many as the machine's memory is for.
+    /// Capacity of the flow table; `None` derives it from the machine's memory.
     pub max_flows: Option<u32>,
-    /// Percent of the flows that may be unconfirmed: where answers pass Weir, and where not.
+    /// Maximum share of unconfirmed flows in percent: of flows whose replies pass through Weir, and
+    /// of flows whose replies bypass it.
     pub unconfirmed_percent: [u32; 2],
-    /// Gateway option areas longer than 48 bytes.
+    /// Maximum number of gateway option areas longer than 48 bytes.
     pub option_slabs: u32,
-    /// Datagrams whose fragments are remembered.
+    /// Maximum number of fragmented datagrams tracked at once.
     pub max_fragments: u32,
-    /// NAT port maps: one per backend and NAT address of its family.
+    /// Maximum number of NAT port maps: one per backend and NAT address of its family.
     pub nat_maps: u32,
-    /// Clients with session affinity.
+    /// Maximum number of clients with session affinity.
     pub max_affinities: u32,
-    /// Gateway endpoints.
+    /// Maximum number of gateway endpoints.
     pub max_scopes: u32,
-    /// Services with counters of their own.
+    /// Number of services with counters of their own.
     pub counted_services: u32,
-    /// Backends with counters of their own.
+    /// Number of backends with counters of their own.
     pub counted_backends: u32,
-    /// Messages per ring, a power of two.
+    /// Messages per ring; a power of two.
     pub ring_slots: u32,
 }
 
-/// `[flows]`: idle times in seconds.
+/// The `[flows]` section: idle timeouts in seconds, and limits of new flows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flows {
-    /// TCP established.
+    /// Established TCP connections.
     pub tcp_established_s: u32,
-    /// TCP before both sides were seen.
+    /// TCP connections until the client sends again after a reply.
     pub tcp_embryonic_s: u32,
-    /// UDP and others before their client went on after an answer.
+    /// UDP and other flows until the client sends again after a reply.
     pub udp_embryonic_s: u32,
-    /// TCP after FIN from both sides, or RST.
+    /// TCP connections after FIN from both sides, or after RST before they were established.
     pub tcp_closed_s: u32,
-    /// UDP.
+    /// UDP flows.
     pub udp_s: u32,
-    /// Other protocols.
+    /// Flows of other protocols.
     pub other_s: u32,
     /// Fragments of one datagram.
     pub fragment_s: u32,
-    /// New flows per second and lcore by NAT or to proxies, 0 for no limit; `None`: as many as
-    /// unconfirmed flows have room for.
+    /// New flows per second and lcore by NAT or to proxies, 0 for no limit; `None` derives it from
+    /// the capacity for unconfirmed flows.
     pub nat_new_per_s: Option<u32>,
-    /// The same of flows by tunnel or direct return, above which they get no entry.
+    /// New flows per second and lcore by tunnel or direct return, above which they get no flow
+    /// entry; 0 for no limit.
     pub tunnel_new_per_s: u32,
 }
 
-/// `[icmp]`, per second and lcore; 0 for no limit.
+/// The `[icmp]` section, per second and lcore; 0 for no limit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Icmp {
-    /// Errors that an arm sends, of each kind.
+    /// ICMP errors that an arm sends, for each kind.
     pub errors_per_s: u32,
-    /// Of these, to one IPv4 /24 or IPv6 /64.
+    /// ICMP errors of these to one IPv4 /24 or IPv6 /64.
     pub errors_per_network_per_s: u32,
-    /// Too-big errors about our own packets that may lower a path MTU.
+    /// Received too-big errors about Weir's own packets that may lower a path MTU.
     pub path_mtu_errors_per_s: u32,
 }
 
-/// `[punt]`.
+/// The `[punt]` section.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Punt {
-    /// Packets per second and lcore to own ports and from BGP neighbors; 0 for no limit.
+    /// Packets per second and lcore to the appliance's own ports and from BGP neighbors; 0 for no
+    /// limit.
     pub local_limit_per_s: u32,
-    /// ARP and neighbor discovery per second and lcore; 0 for no limit.
+    /// ARP and neighbor discovery packets per second and lcore; 0 for no limit.
     pub neighbor_limit_per_s: u32,
-    /// Other ICMP per second and lcore; 0 for no limit.
+    /// Other ICMP packets per second and lcore; 0 for no limit.
     pub icmp_limit_per_s: u32,
     /// All other packets per second and lcore; 0 for no limit.
     pub limit_per_s: u32,
     /// TCP ports of this machine's other programs on the arms' addresses, ascending.
     pub local_ports: Vec<u16>,
-    /// Plain packets for nobody: `Drop` or `Punt`, never `Return`.
+    /// Action for packets without a tunnel that match no service: `Drop` or `Punt`, never `Return`.
     pub plain_no_service: NoService,
 }
 
-/// The sizes a Maglev table may have: primes near the powers of two (Cilium's list).
+/// Sizes that a Maglev table may have: primes near powers of two (Cilium's list).
 pub const MAGLEV_SIZES: [u32; 10] =
     [251, 509, 1021, 2039, 4093, 8191, 16_381, 32_749, 65_521, 131_071];
 
-/// `[tables]`.
+/// The `[tables]` section.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tables {
-    /// The seed's 12 bytes; the first 4 seed the Maglev table, the other 8 the flow hash.
+    /// The hash seed, 12 bytes: the first 4 seed the Maglev tables, the other 8 the flow hash.
     pub seed: [u8; 12],
-    /// Who gave it.
+    /// Origin of the seed.
     pub seed_from: SeedFrom,
-    /// Slots of a service that names no size: one of [`MAGLEV_SIZES`].
+    /// Slots of services without a size of their own: one of [`MAGLEV_SIZES`].
     pub maglev_size: u32,
 }
 
-/// Where `tables.seed` is from.
+/// Origin of `tables.seed`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SeedFrom {
-    /// Nobody wrote one: the public default.
+    /// The public default.
     Default,
-    /// The configuration.
+    /// Set in the configuration.
     Written,
-    /// Generated by this appliance, and kept in `control.state`.
+    /// Generated by this appliance and persisted in `control.state`.
     Generated,
     /// To be generated by the first program that runs; zero until then.
     Missing,
 }
 
 impl Tables {
-    /// The key of all flow hashes: the seed's last 8 bytes, big endian.
+    /// Returns the key of all flow hashes: the seed's last 8 bytes, big endian.
     pub fn hash_seed(&self) -> u64 {
         let [_, _, _, _, key @ ..] = self.seed;
         u64::from_be_bytes(key)

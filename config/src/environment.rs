@@ -1,6 +1,6 @@
-//! Variables that begin with `WEIR_` and are no key: what looks like a typo of one is refused,
-//! what doesn't is named in a warning, since others may use the prefix (Kubernetes does, for a
-//! service of that name).
+//! Validation of environment variables that begin with `WEIR_` and are not keys. Probable typos of
+//! keys are errors; the others cause a warning, since other software may use the prefix (Kubernetes
+//! does, for a service of that name).
 
 use serde_json::Value as Json;
 
@@ -8,11 +8,11 @@ use crate::error::Problem;
 use crate::layers::shortened;
 use crate::schema;
 
-/// Read by Weir's programs and tests, and no key.
+/// Suffixes of variables that Weir's programs and tests use and that are not keys.
 const OWN: [&str; 3] = ["LOG", "LAB_KEEP", "BIN_DIR"];
 
-/// What is wrong with the names of these variables, and what is only strange. A name with `__` in
-/// it is meant for a key, and told with all other keys.
+/// Returns errors for variables whose name resembles a key, and warnings for other unknown ones.
+/// Names with `__` are keys and are validated with all other keys.
 pub(crate) fn strangers(
     root: &Json,
     variables: impl Iterator<Item = (String, String)>,

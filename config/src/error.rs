@@ -1,5 +1,4 @@
-//! What is wrong with a configuration, said so that it can be put right: where, which key, what
-//! was found, what is allowed.
+//! Configuration errors: where the fault is, which key, what was found, and what is allowed.
 
 use std::fmt;
 use std::io::IsTerminal;
@@ -8,33 +7,33 @@ use std::sync::Arc;
 
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource};
 
-/// A text whose lines can be shown.
+/// Source text whose lines errors can show.
 pub(crate) type Text = Arc<NamedSource<String>>;
 
-/// Why there is no configuration.
+/// Error of loading a configuration or a services file.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
     #[error("cannot read {}: {reason}; {}", path.display(), remedy(*which))]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Which of the two files.
+        /// Kind of file, which determines the remedy.
         which: Which,
-        /// What the system says.
+        /// Error of the operating system.
         reason: std::io::Error,
     },
-    /// It was read, and these things in it are wrong.
+    /// The file was read and is invalid.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Wrong(Vec<Problem>),
 }
 
-/// Which file.
+/// Kind of file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Which {
-    /// `--config`.
+    /// The configuration file, `--config`.
     Configuration,
-    /// `services`.
+    /// The services file, key `services`.
     Services,
 }
 
@@ -51,13 +50,14 @@ fn remedy(which: Which) -> &'static str {
 }
 
 impl ConfigError {
-    /// All of them, in the order of the file; those of no line first.
+    /// Creates the error, with problems in the order of the file; those without a line come first.
     pub(crate) fn wrong(mut problems: Vec<Problem>) -> ConfigError {
         problems.sort_by_key(|p| p.shown.as_ref().map(|(_, span)| span.start));
         ConfigError::Wrong(problems)
     }
 
-    /// Each problem with its source line underlined where there is one; in colour on a terminal.
+    /// Renders each problem with its source line underlined if there is one, in color on a
+    /// terminal.
     pub fn render(&self) -> String {
         let ConfigError::Wrong(problems) = self else { return format!("{self}\n") };
         let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
@@ -74,24 +74,25 @@ impl ConfigError {
     }
 }
 
-/// One thing that is wrong.
+/// A single fault of a configuration.
 #[derive(Debug)]
 pub struct Problem {
-    /// `weir.toml:12`, `environment WEIR_INGRESS__MTU`, `--set ingress.mtu=1`, or `default`.
+    /// Location: `weir.toml:12`, `environment WEIR_INGRESS__MTU`, `--set ingress.mtu=1`, or
+    /// `default`.
     pub place: String,
-    /// The key, `gateway[0].sources`; empty where the text is no TOML.
+    /// The key, `gateway[0].sources`; empty if the text cannot be parsed.
     pub key: String,
-    /// The value found, in TOML notation; empty when there is none.
+    /// The value found, in TOML notation; empty if there is none.
     pub found: String,
-    /// What is wrong with it.
+    /// What is wrong with the value.
     pub wrong: String,
-    /// What is allowed, or what to type.
+    /// What is allowed, or the remedy.
     pub allowed: String,
     pub(crate) shown: Option<(Text, std::ops::Range<usize>)>,
 }
 
 impl Problem {
-    /// What is wrong, without the remedy, on one line.
+    /// Returns location, key, value and fault on one line, without the remedy.
     fn headline(&self) -> String {
         let mut line = self.place.clone();
         if !self.key.is_empty() {
@@ -114,7 +115,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// A problem as miette draws it: headline, source line, remedy.
+/// A problem as rendered by miette: headline, source line, remedy.
 #[derive(Debug)]
 struct Drawn<'a>(&'a Problem);
 

@@ -1,8 +1,8 @@
-//! The configuration as it is written: the keys of the TOML file, the environment and `--set`.
+//! The configuration as written: the keys of the TOML file, the environment and `--set`.
 //!
-//! The doc comments are the operator's reference (KEYS.md is made from them) and the ranges are
-//! what [`crate::schema`] enforces, so each key is described once. Meaning across keys is checked
-//! in [`crate::checked`].
+//! The doc comments are the operator's key reference, from which KEYS.md is generated, and the
+//! ranges are enforced by [`crate::schema`], so each key is described once. [`crate::check`]
+//! validates rules that involve several keys.
 
 use std::collections::BTreeMap;
 
@@ -26,404 +26,427 @@ pub use private_link::PrivateLink;
 use crate::checked::{Attach, GatewayKind, Idle, NoService, OnExpiry, Plane, TooBig, VxlanEnd};
 use list::one_or_many;
 
-/// The appliance itself.
+/// The top-level keys: identity of the appliance, its data plane, and the services file.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct File {
-    /// Name of the appliance in logs and metrics: 1 to 63 of a-z, 0-9, `-`, `.`, `_`.
+    /// Name of the appliance in logs and metrics, 1 to 63 characters of a-z, 0-9, `-`, `.` and `_`.
     pub name: String,
-    /// Zone in which it runs; empty when there is none.
+    /// Availability zone of the appliance. Empty: no zone.
     pub zone: String,
-    /// Names of the nodes and zones whose backends count as local: what a service's traffic policy
-    /// `local` is about.
+    /// Names of the nodes and zones whose backends count as local. Services with traffic policy
+    /// `local` use local backends only.
     pub local: Vec<String>,
-    /// Number of the cluster that it belongs to; 0 where there is only one.
+    /// Number of the cluster that the appliance belongs to; 0 if there is only one cluster.
     pub cluster: u32,
-    /// Ports that are node ports, `first-last`: a service's frontend of type NodePort has one of
-    /// them.
+    /// Range of node ports, `first-last`. Frontends of type NodePort must have a port in this
+    /// range.
     pub node_ports: String,
-    /// Whether packets from outside may go to a cluster's own addresses (type ClusterIP).
+    /// Accept packets from outside the cluster to frontends of type ClusterIP.
     pub external_cluster_ip: bool,
-    /// Classes of load balancers that are served (`spec.loadBalancerClass` of Kubernetes Services);
-    /// Services that name no class always are.
+    /// Load balancer classes to serve (`spec.loadBalancerClass` of Kubernetes Services). Services
+    /// without a class are always served.
     pub load_balancer_classes: Vec<String>,
-    /// Free labels, `key = "value"`.
+    /// Free-form labels, `key = "value"`.
     pub labels: BTreeMap<String, String>,
-    /// Free annotations. `"weir.dev/bgp-virtual-router.ASN" = "router-id=192.0.2.1,local-port=179"`
-    /// says who this appliance is to BGP neighbors of that router, or on which port it listens.
+    /// Free-form annotations. `"weir.dev/bgp-virtual-router.ASN" =
+    /// "router-id=192.0.2.1,local-port=179"` sets the BGP identifier, the listening port, or both,
+    /// of the virtual router with that local AS number.
     pub annotations: BTreeMap<String, String>,
-    /// What moves packets: `dpdk`, the program fastpath with NICs of its own, or `xdp`, programs in
-    /// the kernel that ebpf-fallback attaches to NICs. Tables, flows and counters go over.
+    /// The data plane: `dpdk` (the fastpath process with dedicated NICs) or `xdp` (programs in the
+    /// kernel, attached to NICs by ebpf-fallback). Tables, flows and counters are carried over when
+    /// the plane changes.
     pub plane: Plane,
-    /// The services: a file, or a folder of files (their keys are below); watched, changes apply
-    /// without a restart. Empty: no file, all of them come through the API.
+    /// Path of the services file, or of a directory of such files; their keys are listed below.
+    /// Changes are applied without a restart. Empty: no file; all services come through the API.
     pub services: String,
-    /// The packet-moving process.
+    /// The packet forwarding process.
     pub fastpath: Fastpath,
-    /// The shared memory, whose maxima are fixed when it is created.
+    /// The shared memory region. Its capacities are fixed when it is created.
     pub region: Region,
-    /// The arm on which gateways reach this appliance.
+    /// The arm that faces the gateways.
     pub ingress: Arm,
-    /// The arm behind which backends are; leave the section out for a one-armed appliance.
+    /// The arm that faces the backends. Omit the section for a one-armed appliance.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub egress: Option<Arm>,
-    /// Source NAT of services with mode nat.
+    /// Source NAT for services with mode nat.
     pub nat: Nat,
-    /// Idle times after which a flow is forgotten, and how many may begin in a second.
+    /// Idle timeouts of flows, and rate limits of new flows.
     pub flows: Flows,
-    /// What goes to this machine's own kernel.
+    /// Packets passed to this machine's kernel.
     pub punt: Punt,
-    /// Limits of ICMP errors.
+    /// Rate limits of ICMP errors.
     pub icmp: Icmp,
-    /// A gateway that sends packets here; one section each.
+    /// A gateway that sends packets to this appliance; one section each.
     pub gateway: Vec<Gateway>,
-    /// A source that says what services there are; one section each, the preferred first. Sources
-    /// without a section come last, the appliance's own files (`file`, `kubernetes-file`) too.
+    /// A source of services; one section each, in order of precedence, highest first. Sources
+    /// without a section follow, among them the appliance's own files (`file`, `kubernetes-file`).
     pub source: Vec<Source>,
-    /// The appliance at AWS; leave the section out elsewhere.
+    /// The appliance on AWS; omit the section elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub aws: Option<Aws>,
-    /// The appliance at Azure; leave the section out elsewhere.
+    /// The appliance on Azure; omit the section elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub azure: Option<Azure>,
-    /// Azure Private Link Services; leave the section out where none are looked after.
+    /// Azure Private Link Services; omit the section if this appliance manages none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub private_link: Option<PrivateLink>,
-    /// How routers are told of services' addresses.
+    /// How service addresses are advertised to routers.
     pub bgp: Bgp,
-    /// The endpoint that clouds and routers probe, and how backends are probed.
+    /// The endpoints that clouds and routers probe, and the health checks of backends.
     pub health: Health,
     /// The Prometheus endpoint.
     pub metrics: Metrics,
-    /// The socket of the `weir` command, and what slowpath keeps.
+    /// The control socket, used by the `weir` command, and persisted state.
     pub control: Control,
-    /// The API over TCP; over `control.socket` it is there always.
+    /// The API over TCP. The API is always available on `control.socket`.
     pub api: Api,
-    /// How backends are chosen.
+    /// Backend selection.
     pub tables: Tables,
 }
 
-/// The packet-moving process.
+/// The packet forwarding process.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Fastpath {
-    /// CPUs that poll, each used up whole; 1 to 64 numbers, `main_core` only if they sleep or
-    /// yield.
+    /// CPUs that poll, 1 to 64 numbers. Each is fully used with `idle = "spin"`. `main_core` may be
+    /// among them only if `idle` is `sleep` or `yield`.
     pub lcores: Vec<u16>,
-    /// CPU of DPDK's main thread and the control thread, which need little.
+    /// CPU of DPDK's main thread and of the control thread. Both need little CPU time.
     pub main_core: u16,
-    /// Packet buffers in hugepages. `false` runs without (EAL `--no-huge`), 3 times slower.
+    /// Allocate packet buffers in hugepages. `false` runs without (EAL `--no-huge`), about 3 times
+    /// slower.
     pub hugepages: bool,
-    /// MiB that DPDK takes at start; must hold the buffers and rings.
+    /// Memory that DPDK reserves at start, in MiB. It must hold the buffers and rings.
     #[schemars(range(min = 16, max = 1048576))]
     pub memory_mib: u32,
-    /// Packet buffers in all.
+    /// Total number of packet buffers.
     #[schemars(range(min = 1024, max = 16777216))]
     pub buffers: u32,
-    /// Bytes of one buffer: 128 of headroom and a frame of the port's MTU + 18.
+    /// Size of one buffer in bytes. It should hold 128 of headroom plus a frame of the port's MTU +
+    /// 18; larger frames take several buffers, which is slower and unsupported by some virtual
+    /// devices.
     #[schemars(range(min = 2176, max = 65535))]
     pub buffer_bytes: u16,
-    /// What a CPU does when there was nothing to do: `spin` polls on. `sleep` is for machines that
-    /// share their CPUs: after 64 polls that found nothing it sleeps for 50 µs, so that the first
-    /// packet after a pause waits up to about 0.1 ms, and the receive queue (`rx_descriptors`) has
-    /// to hold what arrives meanwhile. `yield` lets other programs run but stays runnable, which
-    /// starves the kernel's workers where it polls on all CPUs.
+    /// What a polling CPU does when no packet arrived. `spin` polls again at once. `sleep`, for
+    /// machines with shared CPUs, sleeps 50 µs after 64 empty polls: the first packet after a pause
+    /// waits up to about 0.1 ms, and the receive queue (`rx_descriptors`) must hold what arrives
+    /// meanwhile. `yield` yields the CPU but stays runnable, which starves the kernel's workers if
+    /// all CPUs poll.
     pub idle: Idle,
-    /// Packets that an lcore takes at once from a receive queue or from the kernel, at most. Fewer
-    /// make less latency, more make fewer calls of the driver. Vector receive functions of some
-    /// drivers (ixgbe, i40e, ice, iavf) round it down to a multiple of 4 or 8: below 8 they may
-    /// take nothing.
+    /// Maximum number of packets that an lcore takes at once from a receive queue or from the
+    /// kernel. Smaller bursts lower latency, larger bursts need fewer driver calls. The vector
+    /// receive functions of some drivers (ixgbe, i40e, ice, iavf) round it down to a multiple of 4
+    /// or 8, so that below 8 they may receive nothing.
     #[schemars(range(min = 1, max = 64))]
     pub burst: u16,
-    /// Further arguments for DPDK's EAL, one string each.
+    /// Additional arguments for DPDK's EAL, one string each.
     pub eal: Vec<String>,
-    /// plane xdp: `native` in the NIC's driver, `generic` in the kernel's stack (any NIC, any MTU,
-    /// 2 to 3 times slower), `auto` the one where the NIC can and the other where not.
+    /// plane xdp: where programs are attached. `native`: in the NIC driver. `generic`: in the
+    /// kernel's network stack (any NIC, any MTU, 2 to 3 times slower). `auto`: `native` if the NIC
+    /// supports it, otherwise `generic`.
     pub attach: Attach,
 }
 
-/// The shared memory.
+/// The shared memory region. Its capacities are fixed when it is created.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Region {
-    /// The file. Empty: `/dev/hugepages/weir-region`, or `/dev/shm/weir/region` without hugepages.
+    /// Path of the region's file. Empty: `/dev/hugepages/weir-region`, or `/dev/shm/weir/region`
+    /// without hugepages.
     pub path: String,
-    /// plane xdp: the folder in a BPF file system where the memory lies instead, as kernel maps.
+    /// plane xdp: directory in a BPF file system that holds the region as pinned BPF maps, instead
+    /// of `path`.
     pub maps: String,
-    /// Group that may read and write the file beside its owner: one with Weir's services as its
-    /// only members. `weir-data` is used where the machine has that group, another must exist.
-    /// Empty: the owner alone. A file that others can write is refused.
+    /// Group with read and write access to the region besides its owner. Its only members should be
+    /// Weir's services. The default `weir-data` is used if the machine has that group; any other
+    /// group must exist. Empty: the owner alone. A region that others can write is rejected.
     pub group: String,
-    /// Services.
+    /// Maximum number of services.
     #[schemars(range(min = 1, max = 1048576))]
     pub max_services: u32,
-    /// Frontends of all services.
+    /// Maximum number of frontends of all services together.
     #[schemars(range(min = 1, max = 4194304))]
     pub max_frontends: u32,
-    /// Backends, each counted once however many services share it.
+    /// Maximum number of backends. A backend that several services share counts once.
     #[schemars(range(min = 1, max = 4194304))]
     pub max_backends: u32,
-    /// Next hops in use at once: one per address and arm of a backend.
+    /// Maximum number of next hops in use at once; a backend needs one per address and arm.
     #[schemars(range(min = 8, max = 4194304))]
     pub max_next_hops: u32,
-    /// Maglev slots of all services together; a change needs a service's slots once more.
+    /// Maximum number of Maglev slots of all services together. While a service changes, it needs
+    /// its slots twice.
     #[schemars(range(min = 512, max = 1073741824))]
     pub slots: u32,
-    /// Flows remembered at once. Where it is not set: from the machine's memory, 65536 to 4194304,
-    /// the largest power of two whose tables take at most a twelfth of it (`weir hugepages plan`
-    /// says how many, and the price); a region that exists keeps its own number then.
+    /// Capacity of the flow table. Unset: derived from the machine's memory, the largest power of
+    /// two from 65536 to 4194304 whose tables take at most a twelfth of it (`weir hugepages plan`
+    /// shows the number and the memory); an existing region then keeps its own number.
     #[schemars(range(min = 64, max = 67108864))]
     pub max_flows: Option<u32>,
-    /// Percent of `max_flows` that flows may take which their client has not confirmed, where
-    /// answers pass Weir; the oldest of them end for new ones. With `unconfirmed_dsr_percent` at
-    /// most 75: the rest is left for confirmed flows. A change keeps all flows.
+    /// Maximum share of unconfirmed flows in `max_flows`, in percent, for flows whose replies pass
+    /// through Weir. A flow is confirmed once its client sends again after a reply. Above the
+    /// limit, new flows evict the oldest unconfirmed ones. The sum with `unconfirmed_dsr_percent`
+    /// may be at most 75; the rest is reserved for confirmed flows. A change keeps all flows.
     #[schemars(range(min = 1, max = 75))]
     pub unconfirmed_percent: u32,
-    /// The same for flows whose answers go past Weir (mode dsr). Any two packets of a client
-    /// confirm them, so a smaller part is theirs.
+    /// Like `unconfirmed_percent`, for flows whose replies bypass Weir (mode dsr). Their share is
+    /// smaller because any two packets of the client confirm them.
     #[schemars(range(min = 1, max = 50))]
     pub unconfirmed_dsr_percent: u32,
-    /// Flows whose gateway options are longer than 48 bytes, and flows of inspection chains whose
-    /// two directions the gateway sends with different ports or options; 320 bytes each.
+    /// Maximum number of flows whose gateway options are longer than 48 bytes, and of flows of
+    /// inspection chains for which the gateway uses different ports or options in the two
+    /// directions; 320 bytes each.
     #[schemars(range(min = 1, max = 67108864))]
     pub option_slabs: u32,
-    /// Datagrams in pieces that are remembered at once.
+    /// Maximum number of fragmented datagrams tracked at once.
     #[schemars(range(min = 8, max = 16777216))]
     pub max_fragments: u32,
-    /// NAT port maps, 8 KiB each: one per backend of mode nat and NAT address of its family.
+    /// Maximum number of NAT port maps, 8 KiB each: one per backend of mode nat and NAT address of
+    /// its family.
     #[schemars(range(min = 1, max = 1048576))]
     pub nat_maps: u32,
-    /// Clients that services with `affinity_s` remember; 64 bytes each, and room to spare.
+    /// Maximum number of clients tracked by services with `affinity_s`; 64 bytes each plus spare
+    /// capacity.
     #[schemars(range(min = 8, max = 16777216))]
     pub max_affinities: u32,
-    /// Gateway endpoints.
+    /// Maximum number of gateway endpoints.
     #[schemars(range(min = 8, max = 4194304))]
     pub max_scopes: u32,
-    /// Services with counters of their own, 64 bytes for each lcore (with plane xdp: each CPU that
-    /// the machine may have). All others are counted together, shown as `(others)`. Where it is not
-    /// set: `max_services`, at most 65536.
+    /// Number of services with counters of their own, 64 bytes for each lcore (plane xdp: for each
+    /// possible CPU). The remaining services are counted together as `(others)`. Unset:
+    /// `max_services`, at most 65536.
     #[schemars(range(min = 0, max = 1048576))]
     pub counted_services: Option<u32>,
-    /// The same for backends. Where it is not set: `max_backends`, at most 65536.
+    /// Like `counted_services`, for backends. Unset: `max_backends`, at most 65536.
     #[schemars(range(min = 0, max = 4194304))]
     pub counted_backends: Option<u32>,
-    /// Messages in each ring between the two processes, a power of two.
+    /// Messages in each ring between slowpath and fastpath; a power of two.
     #[schemars(range(min = 16, max = 65536))]
     pub ring_slots: u32,
 }
 
-/// A NIC and its place in the network.
+/// An arm: a NIC and its addresses, routers and queues.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Arm {
     /// PCI address (`0000:00:06.0`) or DPDK virtual device (`net_af_packet0,iface=veth0`). Plane
-    /// xdp takes the kernel's interface at that address or after `iface=`, or a name (`eth1`).
+    /// xdp uses the kernel's interface at that address or after `iface=`, or an interface name
+    /// (`eth1`).
     pub device: String,
-    /// Addresses with prefix length (`10.0.1.10/24`), one or a list, at most 16 over both arms.
+    /// Addresses with prefix length (`10.0.1.10/24`), one or a list, at most 16 on both arms
+    /// together.
     #[serde(deserialize_with = "one_or_many")]
     pub address: Vec<String>,
-    /// Routers for default routes by this arm: none, or one per family.
+    /// Routers for the default routes of this arm: none, or one per address family.
     #[serde(deserialize_with = "one_or_many")]
     pub gateway: Vec<String>,
-    /// IPv4 network (`100.64.7.0/24`, /8 to /30) from which outer sources of IPIP by this arm are
-    /// drawn, another one for most flows: backends' NICs spread packets over their queues by them.
-    /// The network must route it to this arm, and accept packets from it. Empty: all packets come
-    /// from the arm's own address.
+    /// IPv4 network (`100.64.7.0/24`, /8 to /30) from which outer IPIP sources on this arm are
+    /// taken. They vary by flow, so that the NICs of backends spread packets over their receive
+    /// queues. The network must route this range to this arm and accept packets from it. Empty: the
+    /// arm's own address is the outer source of all packets.
     pub ipip_sources: String,
-    /// Bytes of the largest IP packet on the wire, tunnel headers included.
+    /// Largest IP packet on the wire in bytes, tunnel headers included.
     #[schemars(range(min = 1280, max = 9600))]
     pub mtu: u16,
-    /// Receive queues; 0 for one per lcore, else at most that many.
+    /// Receive queues; 0 for one per lcore, otherwise at most one per lcore.
     #[schemars(range(min = 0, max = 64))]
     pub queues: u16,
-    /// Packets that each receive queue holds, a power of two.
+    /// Capacity of each receive queue in packets; a power of two.
     #[schemars(range(min = 64, max = 8192))]
     pub rx_descriptors: u16,
-    /// Packets that each transmit queue holds, a power of two.
+    /// Capacity of each transmit queue in packets; a power of two.
     #[schemars(range(min = 64, max = 8192))]
     pub tx_descriptors: u16,
     /// Name of the kernel's interface for this arm, at most 15 characters: a TAP, or with `plane =
-    /// "xdp"` the end of a veth pair by which its probes go. Empty: `weir-in`, `weir-out`.
+    /// "xdp"` the veth end that this machine's health checks use. Empty: `weir-in` (ingress),
+    /// `weir-out` (egress).
     pub tap: String,
 }
 
-/// Source NAT.
+/// Source NAT for services with mode nat.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Nat {
-    /// Source addresses, one or a list of at most 8; without any, no service may have mode nat.
+    /// Source addresses, one or a list of at most 8. Services with mode nat require at least one.
     #[serde(deserialize_with = "one_or_many")]
     pub addresses: Vec<String>,
-    /// Source ports, `first-last`, within 1024-65535 and apart from the kernel's own range.
+    /// Source ports, `first-last`, within 1024-65535 and outside the kernel's ephemeral range.
     pub ports: String,
 }
 
-/// Idle times, and limits of new flows.
+/// Idle timeouts of flows, and rate limits of new flows.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Flows {
-    /// Seconds: TCP established (the listener's timeout on AWS).
+    /// Idle timeout of established TCP connections in seconds (on AWS: the listener's timeout).
     #[schemars(range(min = 1, max = 86400))]
     pub tcp_established_s: u32,
-    /// Seconds: TCP until its client goes on after an answer (where answers go past Weir, until its
-    /// second packet).
+    /// Idle timeout in seconds of TCP connections until the client sends again after a reply
+    /// (replies bypass Weir: until its second packet).
     #[schemars(range(min = 1, max = 86400))]
     pub tcp_embryonic_s: u32,
-    /// Seconds: UDP and what is neither TCP nor UDP, until its client goes on after an answer
-    /// (where answers go past Weir, until its second packet); at most `udp_s` or `other_s`.
+    /// Idle timeout in seconds of flows other than TCP until the client sends again after a reply
+    /// (replies bypass Weir: until its second packet). At most `udp_s` for UDP and `other_s` for
+    /// other protocols.
     #[schemars(range(min = 1, max = 86400))]
     pub udp_embryonic_s: u32,
-    /// Seconds: TCP after FIN from both sides, or RST before it was established.
+    /// Timeout in seconds of TCP connections after FIN from both sides, or after RST before they
+    /// were established.
     #[schemars(range(min = 1, max = 86400))]
     pub tcp_closed_s: u32,
-    /// Seconds: UDP.
+    /// Idle timeout of UDP flows in seconds.
     #[schemars(range(min = 1, max = 86400))]
     pub udp_s: u32,
-    /// Seconds: all other protocols.
+    /// Idle timeout of flows of all other protocols in seconds.
     #[schemars(range(min = 1, max = 86400))]
     pub other_s: u32,
-    /// Seconds: fragments of one datagram.
+    /// Seconds for which the fragments of one datagram are tracked.
     #[schemars(range(min = 1, max = 300))]
     pub fragment_s: u32,
-    /// New flows per second and lcore by NAT or to proxies; 0 for no limit. Those above drop as
-    /// `new-flow-limited` before an entry or a port is looked for; known flows go on. Where it is
-    /// not set: so many that unconfirmed flows keep entry and NAT port for two round trips of 100
-    /// ms in any flood, which is four times the smaller of `region.unconfirmed_percent` of the
-    /// flows and the NAT ports towards one backend, divided by the lcores (`weir hugepages plan`
-    /// says how many).
+    /// New flows per second and lcore by NAT or to proxies; 0 for no limit. Packets above the limit
+    /// are dropped as `new-flow-limited` before a flow entry or port is allocated; established
+    /// flows are not affected. Unset: four times the smaller of `region.unconfirmed_percent` of the
+    /// flow table and the NAT ports towards one backend, divided by the number of lcores, so that
+    /// in any flood unconfirmed flows keep entry and NAT port for two round trips of 100 ms (`weir
+    /// hugepages plan` shows the number).
     #[schemars(range(min = 0, max = 10_000_000))]
     pub nat_new_per_s: Option<u32>,
-    /// New flows per second and lcore by tunnel or direct return that get an entry; 0 for no limit.
-    /// Those above go on without one, as where the table is full (counter `flows_untracked`).
+    /// New flows per second and lcore by tunnel or direct return that get a flow entry; 0 for no
+    /// limit. Flows above the limit are forwarded without one, as if the table were full (counter
+    /// `flows_untracked`).
     #[schemars(range(min = 0, max = 10_000_000))]
     pub tunnel_new_per_s: u32,
 }
 
-/// The kernel's share.
+/// Packets passed to this machine's kernel: rate limits and ports.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Punt {
-    /// Packets per second and lcore that may go to the kernel: to ports of health, metrics and API
-    /// and `local_ports`, from BGP neighbors, and answers to probes that have a source of their
-    /// own; 0 for no limit.
+    /// Packets per second and lcore to the kernel that are addressed to the ports of health,
+    /// metrics, API and `local_ports`, come from BGP neighbors, or are replies to health checks
+    /// with a source address of their own; 0 for no limit.
     #[schemars(range(min = 0, max = 10_000_000))]
     pub local_limit_per_s: u32,
-    /// The same for ARP and IPv6 neighbor discovery.
+    /// ARP and IPv6 neighbor discovery packets per second and lcore to the kernel; 0 for no limit.
     #[schemars(range(min = 0, max = 10_000_000))]
     pub neighbor_limit_per_s: u32,
-    /// The same for all other ICMP.
+    /// All other ICMP packets per second and lcore to the kernel; 0 for no limit.
     #[schemars(range(min = 0, max = 10_000_000))]
     pub icmp_limit_per_s: u32,
-    /// The same for everything else.
+    /// All other packets per second and lcore to the kernel; 0 for no limit.
     #[schemars(range(min = 0, max = 10_000_000))]
     pub limit_per_s: u32,
-    /// TCP ports of this machine's other programs on the arms' addresses, such as ssh. No frontend
-    /// may have them, as it may not have those of health, metrics, API, BGP (179), BFD (3784, 3785,
-    /// 4784) and gateways.
+    /// TCP ports of other programs on this machine that are reachable at the arms' addresses, such
+    /// as ssh. Frontends may not use them, nor the ports of health, metrics, API, BGP (179), BFD
+    /// (3784, 3785, 4784) and gateways.
     #[schemars(inner(range(min = 1)))]
     pub local_ports: Vec<u16>,
-    /// Plain packets (no tunnel) for no service: `drop` or `punt`.
+    /// Action for packets without a tunnel that match no service: `drop` or `punt` (pass to the
+    /// kernel).
     pub plain_no_service: NoService,
 }
 
-/// ICMP errors, per second and lcore.
+/// Rate limits of ICMP errors, per second and lcore.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Icmp {
-    /// Errors (fragmentation needed or packet too big; time exceeded) that an arm sends, of each of
-    /// the two kinds; 0 for no limit (RFC 1812 4.3.2.8, RFC 4443 2.4 f).
+    /// ICMP errors that an arm sends, for each of the two kinds (fragmentation needed or packet too
+    /// big; time exceeded); 0 for no limit (RFC 1812 4.3.2.8, RFC 4443 2.4 f).
     #[schemars(range(min = 0, max = 10_000_000))]
     pub errors_per_s: u32,
-    /// Of these, errors to one IPv4 /24 or IPv6 /64; 0 for no limit.
+    /// ICMP errors of these to one IPv4 /24 or IPv6 /64; 0 for no limit.
     #[schemars(range(min = 0, max = 10_000_000))]
     pub errors_per_network_per_s: u32,
-    /// Too-big errors about Weir's own tunnel packets that may lower the path MTU to a backend; 0
-    /// for no limit.
+    /// Received too-big errors about Weir's own tunnel packets that may lower the path MTU to a
+    /// backend; 0 for no limit.
     #[schemars(range(min = 0, max = 10_000_000))]
     pub path_mtu_errors_per_s: u32,
 }
 
-/// A source.
+/// A source of services.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
-    /// Its name, unique: 1 to 63 of a-z, 0-9, `-`, `.`, `_`.
+    /// Unique name of the source, 1 to 63 characters of a-z, 0-9, `-`, `.` and `_`.
     pub name: String,
-    /// Over the API (`/v1/sources/NAME`): seconds for which what it says holds after it was last
-    /// heard, by any step of a session or a renewal, unless it asks for a lease of its own; 0 for
-    /// ever.
+    /// Lease in seconds of what the source published over the API (`/v1/sources/NAME`). Any step of
+    /// a session and any renewal extends it. A source may request a lease of its own; 0 for no
+    /// expiry.
     #[serde(default)]
     #[schemars(range(min = 0, max = 86400))]
     pub lease_s: u32,
-    /// What becomes of what it said when its lease runs out: `keep`, `quarantine` (its backends get
-    /// no new flows until it renews the lease or says everything again, and what other sources say
-    /// of them comes first) or `release` (it is gone until the source says everything again).
+    /// How the source's objects are handled when its lease expires: `keep` them; `quarantine` (its
+    /// backends get no new flows until it renews the lease or publishes everything again, and other
+    /// sources take precedence for them); or `release` (they are removed until the source publishes
+    /// everything again).
     #[serde(default)]
     pub on_expiry: OnExpiry,
 }
 
-/// A gateway.
+/// A gateway that sends packets to this appliance.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Gateway {
-    /// Its name, unique: 1 to 63 of a-z, 0-9, `-`, `.`, `_`.
+    /// Unique name of the gateway, 1 to 63 characters of a-z, 0-9, `-`, `.` and `_`.
     pub name: String,
-    /// `aws` (GENEVE) or `azure` (VXLAN, two tunnels).
+    /// Kind of gateway: `aws` (GENEVE) or `azure` (VXLAN, two tunnels).
     pub kind: GatewayKind,
-    /// Networks that its outer packets may come from, one or a list of at most 8 per family.
+    /// Networks allowed as outer source, one or a list of at most 8 per address family.
     #[serde(deserialize_with = "one_or_many")]
     pub sources: Vec<String>,
-    /// Our addresses that it sends to, one or a list; each on an arm. Empty: the ingress arm's
-    /// first of each family in `sources`.
+    /// Addresses of this appliance to which the gateway sends, one or a list; each must be on an
+    /// arm. Empty: the first address of the ingress arm for each address family in `sources`.
     #[serde(default, deserialize_with = "one_or_many")]
     pub address: Vec<String>,
     /// aws: outer UDP destination port. Default 6081.
     #[serde(default)]
     #[schemars(range(min = 1))]
     pub port: Option<u16>,
-    /// aws: class of its GENEVE options. Default 264 (0x0108, AWS).
+    /// aws: class of the gateway's GENEVE options. Default 264 (0x0108, AWS).
     #[serde(default)]
     pub option_class: Option<u16>,
-    /// azure: the tunnel from and to the internet. Default `{port = 10801, vni = 801}`.
+    /// azure: tunnel for traffic from and to the internet. Default `{port = 10801, vni = 801}`.
     #[serde(default)]
     pub external: Option<VxlanEnd>,
-    /// azure: the tunnel from and to the application. Default `{port = 10800, vni = 800}`.
+    /// azure: tunnel for traffic from and to the application. Default `{port = 10800, vni = 800}`.
     #[serde(default)]
     pub internal: Option<VxlanEnd>,
-    /// azure: packets for no service leave by the other tunnel; `false`: by the same. Default
-    /// true.
+    /// azure: return packets that match no service through the other tunnel; `false`: through the
+    /// same. Default true.
     #[serde(default)]
     pub cross: Option<bool>,
-    /// Packets for no service: `return` to the gateway, `drop`, or `punt` to the kernel.
+    /// Action for packets that match no service: `return` to the gateway, `drop`, or `punt` (pass
+    /// to the kernel).
     #[serde(default = "returns")]
     pub no_service: NoService,
-    /// Bytes of the largest inner IP packet. Default 8500 (aws), 1500 (azure). The arm's mtu must
-    /// be larger by the tunnel: aws 68 (outer IPv6: 88), azure 50 (outer IPv6: 70).
+    /// Largest inner IP packet in bytes. Default 8500 (aws), 1500 (azure). The arm's MTU must
+    /// exceed it by the tunnel's overhead: aws 68 (outer IPv6: 88), azure 50 (outer IPv6: 70).
     #[serde(default)]
     #[schemars(range(min = 576, max = 9500))]
     pub inner_mtu: Option<u16>,
-    /// Larger inner packets, and those that came by it and are too big for the way to a backend:
-    /// `reply` with an ICMP error, or `drop` silently (both are counted).
+    /// Action for inner packets larger than `inner_mtu`, and for packets from this gateway that
+    /// exceed the path MTU to a backend: `reply` with an ICMP error, or `drop` silently. Both are
+    /// counted.
     #[serde(default)]
     pub too_big: TooBig,
-    /// Send outer UDP checksums also where they may be zero (IPv4).
+    /// Compute outer UDP checksums where they may be zero (IPv4).
     #[serde(default)]
     pub outer_checksum: bool,
 }
 
-/// Tables.
+/// Backend selection: hash seed and size of the Maglev tables.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tables {
-    /// 12 bytes in base64 (16 characters): 4 for the Maglev tables, 8 for the hash of flows. Equal
-    /// on all appliances that must choose alike (a gateway or ECMP in front of them). The default
-    /// is public, and warned about: with the seed anyone can aim flows at one place of the flow
-    /// table, so have your own from `head -c 12 /dev/urandom | base64`. `generate`, for a single
-    /// appliance, has one made at the first start and kept in `control.state`. A region keeps the
-    /// one that it was made with. `weir status` shows its fingerprint.
+    /// Hash seed, 12 bytes in base64 (16 characters): 4 for the Maglev tables, 8 for the flow hash.
+    /// It must be equal on all appliances that must select the same backends (behind one gateway or
+    /// ECMP). The default is public and causes a warning: anyone who knows the seed can aim flows
+    /// at one bucket of the flow table. Create your own with `head -c 12 /dev/urandom | base64`.
+    /// `generate`, for a single appliance, creates one at the first start and keeps it in
+    /// `control.state`. An existing region keeps its seed. `weir status` shows its fingerprint.
     pub seed: String,
-    /// Slots of services that name no `table_size`: 251, 509, 1021, 2039, 4093, 8191, 16381,
-    /// 32749, 65521 or 131071. More slots: finer shares, more memory.
+    /// Maglev slots of services without `table_size`: 251, 509, 1021, 2039, 4093, 8191, 16381,
+    /// 32749, 65521 or 131071. More slots distribute more evenly and take more memory.
     pub maglev_size: u32,
 }
 

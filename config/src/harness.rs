@@ -1,14 +1,14 @@
-//! What holds for the files of an operator, whatever their bytes: each is accepted, or refused with
-//! an error. Called by unit tests and by the fuzz targets `configuration` and `services`.
+//! Checks that every input is accepted or rejected with an error, whatever its bytes. Used by unit
+//! tests and by the fuzz targets `configuration` and `services`.
 
 use crate::checked::Config;
 
-/// The least configuration that is accepted.
+/// The minimal valid configuration.
 pub(crate) const LEAST: &str = "name = \"t\"\n[ingress]\ndevice = \"net_null0\"\n\
     address = [\"10.0.1.10/24\", \"fd00:1::10/64\"]\n[nat]\naddresses = [\"10.0.1.10\"]\n\
     [fastpath]\nlcores = [1]\n";
 
-/// The bytes as the configuration file.
+/// Loads the bytes as a configuration file.
 pub fn configuration(bytes: &[u8]) {
     match crate::from_toml(&String::from_utf8_lossy(bytes)) {
         Ok(config) => assert!(config.arms().count() > 0),
@@ -16,7 +16,7 @@ pub fn configuration(bytes: &[u8]) {
     }
 }
 
-/// The bytes as the services file: the first chooses TOML, YAML or JSON, the rest is the text.
+/// Loads the bytes as a services file: the first selects TOML, YAML or JSON, the rest is the text.
 pub fn services(bytes: &[u8]) {
     let config: Config = crate::from_toml(LEAST).expect("the least configuration");
     let Some((first, text)) = bytes.split_first() else { return };
@@ -28,7 +28,8 @@ pub fn services(bytes: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    /// Each text cut at each of its bytes, and with each byte replaced by such as mean something.
+    /// Calls `each` with the text truncated at each byte, and with each byte replaced by
+    /// significant ones.
     fn spoilt(text: &str, mut each: impl FnMut(&[u8])) {
         let bytes = text.as_bytes();
         for at in 0..bytes.len() {

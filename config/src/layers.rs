@@ -1,7 +1,8 @@
-//! The layers of the configuration, merged, with the memory of where each value came from.
+//! Merging of the configuration's layers, with the origin of each value.
 //!
-//! Defaults, then the file, then `WEIR_` variables, then `--set`; later ones win, key by key, and
-//! a list replaces a list. Keys are dotted paths with list indices in them: `gateway.0.sources`.
+//! The layers are the defaults, the file, `WEIR_` variables and `--set`, in this order. Later ones
+//! win, key by key, and a list replaces a list. Keys are dotted paths that may contain list
+//! indices: `gateway.0.sources`.
 
 mod key;
 mod written;
@@ -20,7 +21,7 @@ use crate::error::{ConfigError, Problem};
 pub(crate) use key::{join, spoken};
 pub(crate) use written::Written;
 
-/// One layer: its name is how errors and reports call it.
+/// One layer; its name is used in errors and reports.
 struct Layer {
     name: String,
     dict: Dict,
@@ -36,7 +37,7 @@ impl Provider for Layer {
     }
 }
 
-/// A value for a line of text: the beginning of a long one.
+/// Returns the value on one line, truncated to 60 characters.
 pub(crate) fn shortened(text: &str) -> String {
     if text.chars().count() <= 60 {
         return text.to_owned();
@@ -53,7 +54,8 @@ pub(crate) struct Merged {
 }
 
 impl Merged {
-    /// Merges `defaults`, the file, the environment if its top keys are given, and the `--set`s.
+    /// Merges `defaults`, the file, the environment if its top-level keys are given, and the
+    /// `--set` arguments.
     pub(crate) fn new(
         defaults: Dict,
         file: Option<Written>,
@@ -65,7 +67,7 @@ impl Merged {
             figment = figment.merge(Layer { name: file.name.clone(), dict: file.dict.clone() });
         }
         if let Some(sections) = environment {
-            // Others' variables begin with WEIR_ as well (WEIR_LOG); a `__` is ours alone.
+            // Other variables begin with WEIR_ too (WEIR_LOG); only keys contain `__`.
             let known = move |key: &str| sections.iter().any(|s| s.eq_ignore_ascii_case(key));
             let env = Env::prefixed("WEIR_")
                 .filter(move |key| key.as_str().contains("__") || known(key.as_str()))
@@ -82,7 +84,7 @@ impl Merged {
         Ok(Merged { figment, value, json, file })
     }
 
-    /// The typed form of what was merged.
+    /// Deserializes the merged values.
     pub(crate) fn typed<T: DeserializeOwned>(&self) -> Result<T, ConfigError> {
         T::deserialize(&self.value).map_err(|errors| {
             let all = errors.into_iter();
@@ -92,12 +94,12 @@ impl Merged {
         })
     }
 
-    /// A problem with the value at `path`, with its place and source line.
+    /// Creates a problem with the value at `path`, with its layer and source line.
     pub(crate) fn problem(&self, path: &str, wrong: &str, allowed: &str) -> Problem {
         let mut layer = self.layer(path);
         let mut found = self.found(path);
         if let (true, "\"\"" | "[]", Some(file)) = (layer == "default", &*found, &self.file) {
-            // Nobody wrote it: what is to be shown is the section that lacks it.
+            // The value is a default: show the section of the file in which it is missing.
             (layer, found) = (file.name.clone(), String::new());
         }
         let in_file = self.file.as_ref().filter(|f| layer == f.name);
@@ -112,7 +114,7 @@ impl Merged {
         }
     }
 
-    /// A problem with the key itself: the key is what is underlined.
+    /// Creates a problem with the key itself, which underlines the key instead of the value.
     pub(crate) fn unknown(&self, path: &str, allowed: &str) -> Problem {
         let mut problem = self.problem(path, "there is no such key", allowed);
         let keys = self.file.as_ref().and_then(|file| file.spans.get(path));
@@ -122,7 +124,7 @@ impl Merged {
         problem
     }
 
-    /// Where a value stands, or for an absent one the section that should have it.
+    /// Returns the position of a value, or, if it is absent, of its section.
     fn span(&self, file: &Written, path: &str) -> Option<Range<usize>> {
         let (key, value) = file
             .spans
@@ -132,7 +134,7 @@ impl Merged {
         Some(if scalar { value.clone() } else { key.clone() })
     }
 
-    /// The value found, in TOML's notation.
+    /// Returns the value in TOML notation, or an empty string for a section or an absent value.
     fn found(&self, path: &str) -> String {
         match path.split('.').try_fold(&self.json, step) {
             None | Some(Json::Null | Json::Object(_)) => String::new(),
@@ -140,12 +142,12 @@ impl Merged {
         }
     }
 
-    /// The layer that the value at `path`, or the section around it, came from.
+    /// Returns the layer that set the value at `path`, or the section around it.
     fn layer(&self, path: &str) -> String {
         let mut at = path;
         let value = loop {
             match walk(&self.value, at) {
-                // The tag of a merged section says little: a value in it knows better.
+                // The tag of a merged section is not that of its values: use that of a value in it.
                 Some(value) if !at.is_empty() => break value,
                 _ => at = at.rsplit_once('.').map_or("", |(section, _)| section),
             }
@@ -160,7 +162,7 @@ impl Merged {
         if name.starts_with("`WEIR_") { variable(path) } else { name.to_owned() }
     }
 
-    /// Every value with its layer, for the report.
+    /// Returns every value with the layer that set it, for the report.
     pub(crate) fn origins(&self) -> BTreeMap<String, crate::checked::Origin> {
         let mut all = BTreeMap::new();
         leaves(&self.json, "", &mut |path| {
@@ -174,7 +176,8 @@ impl Merged {
     }
 }
 
-/// The first value below, which is where its section was written.
+/// Returns the tag of the first leaf below `value`, which is that of the layer that wrote the
+/// section.
 fn leaf_tag(value: &Value) -> figment::value::Tag {
     let first = match value {
         Value::Dict(_, dict) => dict.values().next(),
@@ -209,7 +212,7 @@ fn leaves(json: &Json, at: &str, each: &mut impl FnMut(&str)) {
     }
 }
 
-/// The variable that gave `path`: its own, or one that held a whole section or list.
+/// Returns the variable that set `path`: its own, or that of an enclosing section or list.
 fn variable(path: &str) -> String {
     let mut at = path;
     loop {
@@ -221,7 +224,7 @@ fn variable(path: &str) -> String {
     }
 }
 
-/// A layer out of `key=value`; the value is read as the environment's are.
+/// Parses `key=value` as a layer. The value is parsed like those of environment variables.
 fn set(text: &str) -> Result<Layer, ConfigError> {
     let name = format!("--set {text}");
     let parts = text.split_once('=').filter(|(key, _)| {
@@ -233,7 +236,7 @@ fn set(text: &str) -> Result<Layer, ConfigError> {
         (problem.place, problem.allowed) = (name, "for example --set ingress.mtu=9001".into());
         return Err(ConfigError::wrong(vec![problem]));
     };
-    // Reading one cannot fail: what is no list, number or truth value is a text.
+    // Parsing does not fail: what is not a list, number or boolean is a string.
     let mut value: Value =
         value.trim().parse().unwrap_or_else(|_| Value::from(value.trim().to_owned()));
     let mut dict = Dict::new();

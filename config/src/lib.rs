@@ -1,8 +1,9 @@
-//! What the operator writes, checked: layers, two types, and errors that say what to type.
+//! Configuration of the appliance and its services: parsing, merging of layers, and validation.
 //!
-//! `file.rs` is the configuration as written, `checked.rs` as needed, `check.rs` makes the one of
-//! the other; `services/` has the same for the services file. Everything past this crate sees the
-//! checked types only.
+//! `file.rs` holds the configuration as written, `checked.rs` the validated form that the rest of
+//! the workspace uses, and `check.rs` converts the first into the second. `services/` does the same
+//! for the services file. Only validated types leave this crate. Every error names the key, the
+//! cause and the remedy.
 
 #![forbid(unsafe_code)]
 
@@ -37,8 +38,8 @@ pub use report::report;
 pub use services::Services;
 pub use wrong::Wrong;
 
-/// The configuration out of all layers: defaults, `file`, the environment (`WEIR_INGRESS__MTU`),
-/// and `sets` (`ingress.mtu=9001`).
+/// Loads the configuration from all layers. Later layers win: the defaults, `file`, the environment
+/// (`WEIR_INGRESS__MTU`), and `sets` (`ingress.mtu=9001`).
 pub fn load(file: Option<&Path>, sets: &[String]) -> Result<Config, ConfigError> {
     let file = file.map(|path| Written::read(path, Which::Configuration)).transpose()?;
     let schema = serde_json::Value::from(schemars::schema_for!(file::File));
@@ -58,36 +59,38 @@ pub fn load(file: Option<&Path>, sets: &[String]) -> Result<Config, ConfigError>
     Ok(config)
 }
 
-/// As [`load`], for a program that moves or steers packets: what such programs generate and keep is
-/// made where it is missing.
+/// Loads the configuration like [`load`], and creates persisted values that are missing (the table
+/// seed). For programs that forward packets or control the data plane.
 pub fn load_to_run(file: Option<&Path>, sets: &[String]) -> Result<Config, ConfigError> {
     let mut config = load(file, sets)?;
     seed::make(&mut config)?;
     Ok(config)
 }
 
-/// The configuration that `text` makes over the defaults, independent of environment and machine.
+/// Parses a configuration from TOML text over the defaults. Reads neither the environment nor the
+/// machine's state.
 pub fn from_toml(text: &str) -> Result<Config, ConfigError> {
     let file = Written::parse("weir.toml", text.to_owned())?;
     check::check(&Merged::new(defaults(), Some(file), None, &[])?)
 }
 
-/// The services file, checked against itself and `config`.
+/// Loads the services file and validates it, also against `config`.
 pub fn load_services(path: &Path, config: &Config) -> Result<Services, ConfigError> {
     services_of(Written::read(path, Which::Services)?, config)
 }
 
-/// As [`load_services`], out of a text that is called so.
+/// Parses services from text like [`load_services`]; `name` is used in errors and its extension
+/// selects the format.
 pub fn services_from(name: &str, text: &str, config: &Config) -> Result<Services, ConfigError> {
     services_of(Written::parse(name, text.to_owned())?, config)
 }
 
-/// As [`load_services`], out of a text.
+/// Parses services from TOML text like [`load_services`].
 pub fn services_from_toml(text: &str, config: &Config) -> Result<Services, ConfigError> {
     services_of(Written::parse("services.toml", text.to_owned())?, config)
 }
 
-/// As [`load_services`], out of a text in YAML: the same keys.
+/// Parses services from YAML text like [`load_services`]. The keys are those of the TOML format.
 pub fn services_from_yaml(text: &str, config: &Config) -> Result<Services, ConfigError> {
     services_of(Written::parse("services.yaml", text.to_owned())?, config)
 }
@@ -96,14 +99,14 @@ fn services_of(file: Written, config: &Config) -> Result<Services, ConfigError> 
     services::check(&Merged::new(Dict::new(), Some(file), None, &[])?, config)
 }
 
-/// The lowest layer.
+/// Returns the lowest layer: the defaults of all keys.
 fn defaults() -> Dict {
     let value = figment::value::Value::serialize(file::File::default());
-    // The type is ours and serializes; an empty layer would only miss the defaults.
+    // `File` always serializes; if it did not, an empty layer would miss nothing but the defaults.
     value.ok().and_then(figment::value::Value::into_dict).unwrap_or_default()
 }
 
-/// The key reference, as it stands in KEYS.md.
+/// Returns the key reference in Markdown, the contents of KEYS.md.
 pub fn key_reference() -> String {
     let config = serde_json::Value::from(schemars::schema_for!(file::File));
     format!(

@@ -1,5 +1,5 @@
-//! What is wanted of an Azure Private Link Service, as people write it in an object, and what is
-//! wrong with it. What becomes of it is the crate `private-link`'s.
+//! Desired state of an Azure Private Link Service, as written in objects, and its validation. The
+//! crate `private-link` reconciles it.
 
 mod home;
 pub mod id;

@@ -1,9 +1,9 @@
-//! IP protocols as files and objects write them.
+//! Names and numbers of IP protocols in files and objects.
 
 use std::borrow::Cow;
 
-/// A protocol's number by its name or number; `any` is 0. The tables keep 255 for
-/// themselves.
+/// Returns the number of a protocol given by name or number; `any` is 0. Number 255 is reserved for
+/// internal use of the tables.
 pub fn number(text: &str) -> Option<u8> {
     match text {
         "any" => Some(0),
@@ -16,7 +16,7 @@ pub fn number(text: &str) -> Option<u8> {
     }
 }
 
-/// The reverse.
+/// Returns the name of a protocol, or its number as text if it has none.
 pub fn name(number: u8) -> Cow<'static, str> {
     match number {
         0 => "any".into(),

@@ -1,11 +1,11 @@
-//! What `weir config check` prints: the outcome, and from which layer each value came.
+//! Output of `weir config check`: the effective configuration, and the layer that set each value.
 
 use std::fmt::Write;
 
 use crate::checked::{Config, Plane, Side, Wire};
 use crate::layers::shortened;
 
-/// The configuration as it works out, for people.
+/// Formats the effective configuration for operators.
 pub fn report(config: &Config) -> String {
     let mut out = String::new();
     // Writing to a String cannot fail.

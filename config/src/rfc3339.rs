@@ -1,4 +1,4 @@
-//! Times as RFC 3339 writes them, in objects and annotations.
+//! Timestamps of objects and annotations in the format of RFC 3339.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,7 +8,7 @@ use time::{OffsetDateTime, PrimitiveDateTime};
 /// Parses a time of 1970 or later, with `Z` or an offset: `2026-11-22T08:00:00+02:00`. Date and
 /// time are separated by `T`, `t` or a space.
 pub fn parse(text: &str) -> Option<SystemTime> {
-    // The library takes any byte as the separator.
+    // The library accepts any byte as the separator.
     if !matches!(text.as_bytes().get(10), Some(b'T' | b't' | b' ')) {
         return None;
     }

@@ -1,12 +1,12 @@
-//! What the types of `file.rs` say about keys, taken from their schema: for checking all values
-//! at once before they are read, and for the key reference.
+//! JSON schema of the configuration types, used to validate all values at once before they are
+//! deserialized, and to generate the key reference.
 
 use serde_json::Value as Json;
 
 use crate::error::Problem;
 use crate::layers::{Merged, join, spoken};
 
-/// Every unknown key, missing key, wrong type and number out of range.
+/// Returns all unknown keys, missing keys, wrong types and numbers out of range.
 pub(crate) fn check(merged: &Merged, schema: &Json) -> Vec<Problem> {
     let mut pass = Pass { merged, root: schema, problems: Vec::new() };
     pass.value(&merged.json, schema, "");
@@ -34,13 +34,13 @@ impl Pass<'_> {
                     self.value(item, &schema["items"], &join(path, &i.to_string()));
                 }
             }
-            // One address stands for a list of one.
+            // A single string is accepted as a list of one.
             (Json::String(_), "array") if kind_of_items(self.root, schema) == "string" => {}
             (Json::Number(number), "integer") => self.range(number.as_i64(), schema, path),
             (Json::String(text), "string") => self.choice(text, schema, path),
             (Json::Bool(_), "boolean") => {}
             (Json::Null, _) => {}
-            // TOML's floats come as texts. There is no key that takes one.
+            // Floats in TOML arrive as strings. No key is a float.
             (Json::String(text), "integer")
                 if text.trim_start_matches('.').parse::<i64>().is_err()
                     && text
@@ -94,7 +94,7 @@ impl Pass<'_> {
         }
     }
 
-    /// A number that is none of the whole ones: 1.5, nan, inf.
+    /// Reports a number that is not an integer: 1.5, nan, inf.
     fn not_whole(&mut self, text: &str, schema: &Json, path: &str) {
         let (min, max) = bounds(schema);
         let allowed = format!("write a whole number from {min} to {max}");
@@ -114,7 +114,7 @@ impl Pass<'_> {
     }
 }
 
-/// Follows references, and takes the value's own schema where it may also be absent.
+/// Follows references, and resolves an optional value to the schema of the value.
 fn resolve<'a>(root: &'a Json, mut schema: &'a Json) -> &'a Json {
     for _ in 0..8 {
         if let Some(name) = schema["$ref"].as_str().and_then(|r| r.strip_prefix("#/$defs/")) {
@@ -148,7 +148,7 @@ fn choices(schema: &Json) -> Vec<&str> {
     plain.chain(told).filter_map(Json::as_str).collect()
 }
 
-/// The range of an integer: as described, and what its type holds.
+/// Returns the range of an integer: that of the schema, limited by that of its type.
 fn bounds(schema: &Json) -> (i64, i64) {
     let widest = match schema["format"].as_str() {
         Some("uint8") => 255,
@@ -186,13 +186,14 @@ fn described(schema: &Json) -> String {
     schema["description"].as_str().unwrap_or_default().replace('\n', " ")
 }
 
-/// The known word that is at most two letters away (a third of its length, if that is more).
+/// Returns the known word that differs in at most two letters, or a third of its length if that is
+/// more.
 fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let near = known.iter().map(|k| (distance(word, k), *k)).min()?;
     (near.0 <= 2.max(near.1.len() / 3)).then_some(near.1)
 }
 
-/// Levenshtein's distance.
+/// Returns the Levenshtein distance.
 pub(crate) fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.bytes().enumerate() {
@@ -207,7 +208,7 @@ pub(crate) fn distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-/// All keys that are no sections and in no list, dotted.
+/// Returns the dotted names of all keys that are neither sections nor in lists.
 pub(crate) fn keys(root: &Json) -> Vec<String> {
     let mut keys = Vec::new();
     gather(root, root, "", &mut keys);
@@ -224,7 +225,7 @@ fn gather(root: &Json, schema: &Json, path: &str, keys: &mut Vec<String>) {
     }
 }
 
-/// The reference of a schema's keys as Markdown tables, a section per table of the file.
+/// Returns the key reference of a schema as Markdown tables, one section per table of the file.
 pub(crate) fn reference(root: &Json, title: &str) -> String {
     let mut out = format!("## {title}\n\n");
     section(root, root, "", &mut out);
@@ -265,8 +266,8 @@ fn section(root: &Json, schema: &Json, path: &str, out: &mut String) {
     }
 }
 
-/// The default of a key. Schemas leave out the default of a key that is not written when it has
-/// the default of its type; for a type with choices that is the first one.
+/// Returns the default of a key. Schemas omit the default of a key that is not serialized when it
+/// has its type's default; for a type with choices that is the first one.
 pub(crate) fn default(root: &Json, property: &Json) -> Json {
     let schema = resolve(root, property);
     let may_be_null = property["anyOf"].is_array() || schema["type"].is_array();

@@ -1,12 +1,12 @@
 //! Reads secret and certificate files: regular files only, of bounded size, without blocking.
 //!
-//! slowpath runs as root, and some paths come from objects that API clients and Kubernetes write.
-//! Such a path is resolved below a folder that the operator configures ([`read_below`]); symbolic
-//! links work as long as they stay in it, as the `..data` links of Kubernetes' and systemd's mounts
-//! do. A path from the configuration file may be anywhere ([`read`]).
+//! slowpath runs as root, and some paths come from objects written by API clients and Kubernetes.
+//! Such a path is resolved below a directory that the operator configures ([`read_below`]);
+//! symbolic links are followed if they stay in it, as the `..data` links of Kubernetes' and
+//! systemd's mounts do. A path from the configuration file may be anywhere ([`read`]).
 //!
-//! The error names the cause and belongs in the log. A client that chose the path gets one and the
-//! same answer for every cause: otherwise it could probe which files exist.
+//! The error names the cause and is meant for the log. Responses to a client that chose the path
+//! must not depend on the cause: otherwise the client could probe which files exist.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -15,19 +15,19 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 
-/// What a file holds, which limits its size.
+/// Kind of content, which limits the size of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SecretKind {
-    /// A TCP-MD5 key: 80 bytes, the most that the kernel takes, without the line end.
+    /// TCP-MD5 key: 80 bytes, the kernel's maximum, without the line end.
     Md5Key,
-    /// A bearer token: 4 KiB.
+    /// Bearer token: 4 KiB.
     Token,
-    /// PEM: 1 MiB.
+    /// PEM file: 1 MiB.
     Pem,
 }
 
 impl SecretKind {
-    /// Bytes that a file of this kind holds at most, not counting a final line end.
+    /// Returns the maximum size in bytes, without a final line end.
     pub fn limit(self) -> usize {
         match self {
             SecretKind::Md5Key => 80,
@@ -37,52 +37,51 @@ impl SecretKind {
     }
 }
 
-/// Why a file is not read, for the operator's log.
+/// Error of reading a secret file, for the operator's log.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{}: {cause}", .path.display())]
 pub struct SecretError {
-    /// The file as it was named.
+    /// Path of the file as given.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// Cause of the error.
     pub cause: Cause,
 }
 
-/// What is wrong with a file.
+/// Cause of an error.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Cause {
-    /// An absolute path outside the folder, or one that leaves it by `..` or by a link.
+    /// The path is absolute and outside the directory, or leaves it by `..` or a link.
     #[error("is not in {}; move it there, and let links lead to files in it only", .0.display())]
     Outside(PathBuf),
-    /// The system refuses to open or read it.
+    /// The operating system failed to open or read the file.
     #[error("{0}")]
     System(String),
-    /// A folder, device, FIFO or socket.
+    /// The path is a directory, device, FIFO or socket.
     #[error("is not a regular file; write the secret into one")]
     NotRegular,
-    /// Longer than its kind allows.
+    /// The file is longer than its kind allows.
     #[error("is longer than {0} bytes, the most that is read")]
     TooLong(usize),
 }
 
-/// Times that openat2 is tried again when a rename disturbs it (EAGAIN, openat2(2)).
+/// Maximum number of retries of openat2 after a concurrent rename (EAGAIN, openat2(2)).
 const RENAMES: usize = 16;
 const OPEN: OFlags =
     OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
-/// Returns the content of a file that the operator names in the configuration.
+/// Reads a file that the configuration names.
 ///
 /// # Errors
-/// It is not a regular file, is too long, or can't be read.
+/// Returns an error if the file is not a regular file, is too long, or cannot be read.
 pub fn read(path: &Path, kind: SecretKind) -> Result<Vec<u8>, SecretError> {
     let opened = openat(CWD, path, OPEN, Mode::empty());
     content(opened, kind).map_err(|cause| SecretError { path: path.to_owned(), cause })
 }
 
-/// Returns the content of a file that an object names: `path` is relative to `folder`, or absolute
-/// and in it.
+/// Reads a file that an object names: `path` is relative to `folder`, or absolute and below it.
 ///
 /// # Errors
-/// As of [`read`], or the path leads out of the folder.
+/// Returns the errors of [`read`], or an error if the path leaves the directory.
 pub fn read_below(folder: &Path, path: &Path, kind: SecretKind) -> Result<Vec<u8>, SecretError> {
     let outside = || Cause::Outside(folder.to_owned());
     let below = match path.is_absolute() {
@@ -122,7 +121,8 @@ fn content(
         return Err(Cause::NotRegular);
     }
     let limit = kind.limit();
-    // A line end of two bytes is not part of the secret, and one byte more shows what is too long.
+    // A line end of two bytes is not part of the secret; one more byte detects that the file is
+    // longer.
     let most = limit as u64 + 3;
     let mut octets = Vec::new();
     file.take(most).read_to_end(&mut octets).map_err(system)?;

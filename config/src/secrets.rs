@@ -1,15 +1,15 @@
-//! Files with secrets that others than their owner can read.
+//! Warnings about secret files that users other than their owner can access.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::checked::Config;
 
-/// Permission to read or write for users who are neither the owner nor of the group.
+/// Permission to read or write for users who are neither the owner nor in the group.
 const OTHERS: u32 = 0o006;
 
-/// A sentence for each file with a secret that every local user can use: the API's key and token,
-/// passwords of BGP neighbors. Files that are not there are left out.
+/// Returns a warning for each secret file that every local user can access: the API's key and
+/// token, keys of BGP sessions. Missing files are skipped.
 pub fn exposed(config: &Config) -> Vec<String> {
     let mut files: Vec<(&str, PathBuf)> = Vec::new();
     if let Some(api) = &config.api {
@@ -22,7 +22,7 @@ pub fn exposed(config: &Config) -> Vec<String> {
     files.iter().filter_map(|(key, file)| warning(key, file)).collect()
 }
 
-/// The password of each secret in the folder: `NAME/password`.
+/// Returns the path of each secret in the directory: `NAME/password`.
 fn passwords(folder: &Path) -> Vec<PathBuf> {
     let secrets = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut files: Vec<PathBuf> = secrets.map(|one| one.path().join("password")).collect();
@@ -39,7 +39,7 @@ fn warning(key: &str, file: &Path) -> Option<String> {
     })
 }
 
-/// Whether a folder above the file keeps other users out.
+/// Returns whether a directory above the file denies access to other users.
 fn is_hidden(file: &Path) -> bool {
     let Ok(file) = file.canonicalize() else { return false };
     file.ancestors().skip(1).any(|folder| {

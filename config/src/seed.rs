@@ -1,7 +1,7 @@
-//! The seed of all choices that a single appliance has made for itself: `tables.seed = "generate"`.
+//! The hash seed that an appliance generates for itself: `tables.seed = "generate"`.
 //!
-//! It lies in the folder of `control.state` and is made once, by the first program that starts. No
-//! later version may make another one: the flows of a region lie where its seed put them.
+//! It is stored in the directory `control.state` and created once, by the first program that
+//! starts. It must never be regenerated: the positions of flows in an existing region depend on it.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -14,24 +14,24 @@ use crate::checked::{Config, SeedFrom, Tables};
 use crate::error::{ConfigError, Problem};
 use crate::secret_file::{self, SecretKind};
 
-/// What is written instead of a seed to have one generated.
+/// Value of `tables.seed` that requests a generated seed.
 pub(crate) const GENERATE: &str = "generate";
-/// Its name in the folder.
+/// Name of the file in the state directory.
 const FILE: &str = "seed";
-/// Bytes of a seed.
+/// Size of a seed in bytes.
 const BYTES: usize = 12;
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 impl Tables {
-    /// A name for the seed that doesn't give it away: 8 hexadecimal digits. Appliances with the
-    /// same one choose alike.
+    /// Returns a fingerprint of the seed that does not reveal it: 8 hexadecimal digits. Appliances
+    /// with the same fingerprint select the same backends.
     pub fn fingerprint(&self) -> String {
         let sum = Sha256::digest([b"weir tables.seed ".as_slice(), &self.seed].concat());
         sum.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
-/// Takes the seed that was generated before, where there is one, and says what to know of it.
+/// Loads the seed that was generated before, if any, and adds warnings about the seed.
 pub(crate) fn find(config: &mut Config) -> Result<(), ConfigError> {
     match config.tables.seed_from {
         SeedFrom::Default => config.warnings.push(
@@ -60,7 +60,7 @@ pub(crate) fn find(config: &mut Config) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Generates the seed of a program that is about to run, where none was generated yet.
+/// Generates the seed for a program that is about to run, unless there is one.
 pub(crate) fn make(config: &mut Config) -> Result<(), ConfigError> {
     if config.tables.seed_from != SeedFrom::Missing {
         return Ok(());
@@ -92,7 +92,7 @@ fn wrong(path: &Path, error: &io::Error) -> ConfigError {
     }])
 }
 
-/// The seed in that file; none where there is no file.
+/// Reads the seed from the file, or returns `None` if there is no file.
 fn read(path: &Path) -> io::Result<Option<[u8; BYTES]>> {
     match path.symlink_metadata() {
         Err(gone) if gone.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -104,13 +104,13 @@ fn read(path: &Path) -> io::Result<Option<[u8; BYTES]>> {
     seed.map(Some).ok_or_else(|| io::Error::other("it does not hold 12 bytes in base64"))
 }
 
-/// Makes the file; where another program was first, what that made.
+/// Creates the file with a new seed, or reads it if another program has created it first.
 fn keep(path: &Path) -> io::Result<[u8; BYTES]> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let mut seed = [0; BYTES];
     File::open("/dev/urandom")?.read_exact(&mut seed)?;
-    // A name appears with all that is in it, or not at all, and never over another.
+    // A hard link publishes the complete file atomically and never replaces an existing one.
     let beside = path.with_extension(format!("new-{}", std::process::id()));
     let _ = std::fs::remove_file(&beside);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
@@ -127,7 +127,7 @@ fn keep(path: &Path) -> io::Result<[u8; BYTES]> {
     read(path)?.ok_or_else(|| io::Error::other("it was removed at once"))
 }
 
-/// Twelve bytes are sixteen characters without padding, so coding needs no more than this.
+/// Decodes base64 of exactly 12 bytes, which is 16 characters without padding.
 pub(crate) fn decode(text: &str) -> Option<[u8; BYTES]> {
     let mut bits: u128 = 0;
     for byte in text.bytes() {

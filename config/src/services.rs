@@ -1,4 +1,4 @@
-//! The services: what the services file says, checked.
+//! Services as the services file defines them, validated.
 
 pub mod address;
 mod backend;
@@ -30,27 +30,27 @@ use std::sync::Arc;
 
 pub use crate::checked::{ArmName, Prefix, TooBig};
 
-/// The services file, checked against itself and against the configuration.
+/// The services file, validated against itself and against the configuration.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Services {
-    /// The file permits any removal.
+    /// The file permits any removal of services, whatever `control.max_removal_percent` is.
     pub allow_removal: bool,
-    /// In the order of the file; names are unique.
+    /// Services in the order of the file; names are unique.
     pub services: Vec<Service>,
 }
 
-/// One service of the file.
+/// One service of the services file.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Service {
-    /// `[cluster/]namespace/name`, 1..=120 bytes.
+    /// Unique name, `[cluster/]namespace/name`, 1 to 120 bytes.
     pub name: String,
-    /// Labels.
+    /// Labels of the service, for selectors.
     pub labels: BTreeMap<String, String>,
-    /// Annotations.
+    /// Annotations of the service.
     pub annotations: BTreeMap<String, String>,
-    /// What is wanted of it: at least one frontend, each unique over all services.
+    /// Desired state of the service: at least one frontend, each unique over all services.
     pub spec: Arc<ServiceSpec>,
-    /// Who serves it; empty means that its packets are dropped as `no-backend`. The same address
-    /// and port in several services are one backend.
+    /// Backends of the service. If empty, its packets are dropped as `no-backend`. Entries with the
+    /// same address and port in several services are one backend.
     pub backends: Vec<BackendSpec>,
 }

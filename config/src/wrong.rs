@@ -1,28 +1,28 @@
 //! Validation errors: a field, its fault, and what is allowed.
 
-/// A field that can't be as it is.
+/// A field with an invalid value.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{field}: {wrong}; {allowed}")]
 pub struct Wrong {
-    /// Path of the field, `spec.subscription` or `frontends[0].port`.
+    /// Path of the field, for example `spec.subscription` or `frontends[0].port`.
     pub field: String,
-    /// What is wrong.
+    /// What is wrong with the value.
     pub wrong: String,
-    /// What is allowed, or what to do.
+    /// Allowed values, or the remedy.
     pub allowed: String,
 }
 
 impl Wrong {
-    /// A fault of a field.
+    /// Creates a validation error for a field.
     pub fn new(field: &str, wrong: impl Into<String>, allowed: impl Into<String>) -> Wrong {
         Wrong { field: field.to_owned(), wrong: wrong.into(), allowed: allowed.into() }
     }
 
-    /// The fault that serde found in a value; its field is empty for the value itself.
+    /// Converts a serde error; the field is empty if the error concerns the value as a whole.
     pub fn from_serde(error: serde_path_to_error::Error<serde_json::Error>) -> Wrong {
         let path = error.path().to_string();
         let text = error.into_inner().to_string();
-        // serde writes what is allowed behind a comma.
+        // serde appends what is allowed after a comma.
         let (wrong, allowed) = text.split_once(", expected ").unwrap_or((&text, ""));
         let allowed = match allowed {
             "" => String::new(),
@@ -32,7 +32,7 @@ impl Wrong {
     }
 }
 
-/// A type in the words of those who write files.
+/// Returns a description of a Rust type for readers of configuration errors.
 fn named(allowed: &str) -> &str {
     match allowed {
         "u8" => "a number from 0 to 255",

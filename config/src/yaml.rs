@@ -1,7 +1,8 @@
-//! YAML as values: each document of a text, and where in the text each key and value stands.
+//! YAML parser: each document of a text as a JSON value, with the positions of keys and values.
 //!
-//! The core schema of YAML 1.2, in which `yes` and `on` are texts. What nobody needs in a file of
-//! settings, and what makes a small file big, is refused: anchors, aliases and tags.
+//! Scalars follow the core schema of YAML 1.2, in which `yes` and `on` are strings. Anchors,
+//! aliases and tags are rejected: settings do not need them, and they let a small file expand to a
+//! large one.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,43 +10,44 @@ use std::ops::Range;
 use saphyr_parser::{Event, Parser, ScalarStyle, Span, StrInput};
 use serde_json::{Map, Value};
 
-/// How deep lists and mappings may lie in each other.
+/// Maximum nesting depth of lists and mappings.
 const DEEPEST: usize = 64;
 
-/// Where keys and values stand, in bytes, by dotted path with list indices in it.
+/// Byte ranges of keys and values, by dotted path that may contain list indices.
 pub type Places = BTreeMap<String, (Range<usize>, Range<usize>)>;
 
-/// One document.
+/// One YAML document.
 #[derive(Debug)]
 pub struct Document {
-    /// What is in it; null where nothing is.
+    /// The document's value; null if it is empty.
     pub value: Value,
-    /// Where it stands; empty unless asked for.
+    /// Positions of keys and values; empty unless requested.
     pub places: Places,
 }
 
-/// What is no YAML, or none that is taken.
+/// Error in a YAML text: invalid, or a feature that is not supported.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{wrong}")]
 pub struct Broken {
-    /// Where, in bytes.
+    /// Position in bytes.
     pub at: usize,
     /// What is wrong.
     pub wrong: String,
 }
 
-/// The documents of a text; ends after the first that is broken.
+/// Iterator over the documents of a text; ends after the first error.
 pub struct Documents<'t> {
     parser: Parser<'t, StrInput<'t>>,
     text: &'t str,
     places: Option<Places>,
-    /// Bytes and characters up to the last mark that was looked up, since marks count characters.
+    /// Byte and character offset of the last position converted, since the parser counts
+    /// characters.
     known: (usize, usize),
     over: bool,
 }
 
 impl<'t> Documents<'t> {
-    /// Of a text; with places, which cost memory, or without.
+    /// Creates the iterator; `with_places` records positions, which takes memory.
     pub fn new(text: &'t str, with_places: bool) -> Documents<'t> {
         let parser = Parser::new_from_str(text);
         let places = with_places.then(Places::new);
@@ -79,7 +81,7 @@ impl<'t> Documents<'t> {
         Err(Broken { at: range.start, wrong: refused })
     }
 
-    /// The byte at which a character begins.
+    /// Returns the byte offset of a character.
     fn byte(&mut self, character: usize) -> usize {
         if character < self.known.1 {
             self.known = (0, 0);
@@ -97,7 +99,7 @@ impl<'t> Documents<'t> {
         }
     }
 
-    /// The value that begins with `event`, and where it ends.
+    /// Parses the value that begins with `event`, and returns it with its end in bytes.
     fn value(
         &mut self,
         (event, range): (Event<'t>, Range<usize>),
@@ -163,7 +165,7 @@ impl<'t> Documents<'t> {
         }
     }
 
-    /// The path below; empty where nobody wants places.
+    /// Returns the path of a key below `path`; empty if positions are not recorded.
     fn below(&self, path: &str, key: impl std::fmt::Display) -> String {
         match (&self.places, path) {
             (None, _) => String::new(),
@@ -203,13 +205,13 @@ impl Iterator for Documents<'_> {
     }
 }
 
-/// The number of the line, from 1, in which a byte stands.
+/// Returns the line number, from 1, of a byte offset.
 pub fn line(text: &str, at: usize) -> usize {
     text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
 }
 
-/// The line of a key in a document, from 0, or of what is around it, found by reading the text once
-/// more; `field` is a path like `spec.ports[0].port`.
+/// Returns the line number, from 1, of a field in a document (counted from 0), or of the nearest
+/// enclosing key. Parses the text again; `field` is a path like `spec.ports[0].port`.
 pub fn line_of(text: &str, document: usize, field: &str) -> usize {
     let Some(Ok(document)) = Documents::new(text, true).nth(document) else { return 1 };
     let path = field.replace('[', ".").replace(']', "");
@@ -227,7 +229,7 @@ pub fn line_of(text: &str, document: usize, field: &str) -> usize {
     first.map_or(1, |first| line(text, first))
 }
 
-/// What a scalar without quotes means.
+/// Returns the value of a scalar without quotes.
 fn plain(text: &str) -> Value {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Value::Null,

@@ -1,4 +1,4 @@
-//! The examples load, and the key reference is up to date.
+//! Tests that the examples load and that the key reference is up to date.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Later layers win, and everything remembers which layer it came from.
+//! Tests of layers: later ones win, and the origin of each value is recorded.
 
 #![expect(clippy::result_large_err, reason = "figment chose the type that a Jail returns")]
 

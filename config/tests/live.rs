@@ -1,4 +1,4 @@
-//! What may change while Weir runs, and what is refused with its key.
+//! Tests of changes while Weir runs, and of changes that require a restart.
 #![expect(clippy::unwrap_used, reason = "a test fails where what it expects is not so")]
 
 use config::Config;

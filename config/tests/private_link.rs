@@ -1,4 +1,4 @@
-//! `[private_link]`: what is taken, and what is refused in which words.
+//! Tests of the `[private_link]` section: valid values, and the messages of errors.
 #![expect(clippy::panic, reason = "a test fails where it is not so")]
 
 use std::time::Duration;

@@ -1,11 +1,11 @@
-//! What is wrong is refused: by place, key, value found, and what is allowed.
+//! Tests of configuration errors: location, key, value and remedy.
 
 #![expect(clippy::panic, reason = "what tests share is test code as well")]
 
 use config::checked::{Idle, OnExpiry, Plane};
 use config::{Config, ConfigError};
 
-/// A right configuration, which each refusal spoils in one point.
+/// A valid configuration; each test makes one part of it invalid.
 const RIGHT: &str = r#"
 [fastpath]
 lcores = [1]
@@ -39,7 +39,8 @@ fn refusal(text: &str) -> String {
     }
 }
 
-/// Replaces `old` by `new` in the right one; all of `parts` must be in the error.
+/// Asserts that the valid configuration with `old` replaced by `new` is rejected, and that the
+/// error contains all of `parts`.
 #[track_caller]
 fn spoiled(old: &str, new: &str, parts: &[&str]) {
     assert!(RIGHT.contains(old), "{old}");
@@ -56,7 +57,7 @@ fn the_right_one_is_taken_with_its_defaults_filled_in() {
     assert_eq!(config.ingress.queues, 1);
     assert_eq!((config.ingress.tap.as_str(), config.backend_arm() as u8), ("weir-in", 1));
     assert_eq!(config.gateways[0].inner_mtu, 8500);
-    // AWS by one address, Azure by both, two tunnels each that cross to one another.
+    // AWS at one address, Azure at both, each with two tunnels that cross.
     assert_eq!(config.gateways[0].tunnels.len(), 1);
     let azure: Vec<_> = config.gateways[1].tunnels.iter().map(|t| (t.local, t.port)).collect();
     let (v4, v6) = ("10.0.1.10".parse().unwrap(), "fd00:1::10".parse().unwrap());
@@ -365,7 +366,7 @@ fn a_missing_file_says_what_to_type() {
 
 #[test]
 fn no_text_panics() {
-    // A short walk over mutations of the right one: bytes dropped, doubled and swapped.
+    // Mutates the valid configuration: bytes dropped, duplicated and swapped.
     let bytes = RIGHT.as_bytes();
     for i in 0..bytes.len() {
         let mut dropped = bytes.to_vec();

@@ -1,4 +1,4 @@
-//! The seed of all choices: warned about, generated once, kept.
+//! Tests of the hash seed: warnings, generation, and persistence.
 #![expect(clippy::unwrap_used, reason = "a test says what it expects")]
 
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use config::Config;
 use config::checked::SeedFrom;
 
-/// The public default of all versions. Another one would move the flows of all who have it.
+/// The public default of all versions. A change would move the flows of every appliance that uses
+/// it.
 const DEFAULT: [u8; 12] = [36, 183, 239, 130, 113, 220, 218, 70, 146, 80, 86, 136];
 
 struct Folder(PathBuf);
@@ -20,7 +21,7 @@ impl Folder {
         Folder(path)
     }
 
-    /// With these lines before the first section, and these in `[tables]`.
+    /// Returns a configuration with these lines before the first section, and these in `[tables]`.
     fn write(&self, top: &str, tables: &str) -> PathBuf {
         let (file, state) = (self.0.join("weir.toml"), self.0.join("state"));
         let text = format!(

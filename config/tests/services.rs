@@ -1,4 +1,4 @@
-//! The services file: taken when right, refused by place, key, value found and what is allowed.
+//! Tests of the services file: valid files, and errors with location, key, value and remedy.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "what tests share is test code as well")]
 
@@ -91,7 +91,7 @@ fn modes_and_tunnels_must_fit() {
     spoiled("\"10.0.2.21\"", "\"10.0.2.21\", port = 1", &["backends[0].port = 1", "remove it"]);
 }
 
-/// A service on one frontend, read for an appliance with ports of every kind.
+/// Parses a service with one frontend, for an appliance that reserves ports of every kind.
 fn beside_own_ports(frontend: &str) -> Result<Services, config::ConfigError> {
     let config = config::from_toml(
         "[ingress]\ndevice = \"net_null0\"\naddress = [\"10.0.1.10/24\", \"fd00:1::10/64\"]\n\
@@ -141,14 +141,15 @@ fn a_port_of_the_appliance_itself_is_no_frontend() {
 #[test]
 fn what_takes_no_packet_of_the_appliance_itself_is_a_frontend() {
     let free = [
-        // Another protocol, another family, an address where nothing listens.
+        // Another protocol, another family, an address without listeners.
         "address = \"10.0.1.10\", port = 8080, protocol = \"udp\"",
         "address = \"fd00:1::10\", port = 8080, protocol = \"tcp\"",
         "address = \"10.0.2.10\", port = 8081, protocol = \"tcp\"",
         "address = \"10.0.1.10\", port = 19100, protocol = \"tcp\"",
         "address = \"10.0.2.10\", port = 6081, protocol = \"udp\"",
         "address = \"203.0.113.10\", port = 8080, protocol = \"tcp\"",
-        // Packets to the appliance's own ports go past these, and those of endpoints never do.
+        // Packets to the appliance's own ports bypass these frontends, and packets of gateway
+        // endpoints are never addressed to it.
         "address = \"10.0.1.10\", protocol = \"tcp\"",
         "address = \"0.0.0.0/0\"",
         "address = \"10.0.1.0/24\", port = 8080, protocol = \"tcp\"",

@@ -1,4 +1,4 @@
-//! The units as they are installed: their order, their times, and systemd's own opinion.
+//! Tests of the systemd units: their order, their timeouts, and `systemd-analyze verify`.
 #![expect(clippy::unwrap_used, reason = "a test says what it expects")]
 
 use std::path::Path;
@@ -11,7 +11,7 @@ fn unit(name: &str) -> String {
     std::fs::read_to_string(folder.join(name)).unwrap()
 }
 
-/// The value of a key.
+/// Returns the value of a key of a unit.
 fn value<'a>(unit: &'a str, key: &str) -> &'a str {
     let lines = unit.lines().filter_map(|line| line.split_once('='));
     lines.filter(|(name, _)| *name == key).map(|(_, value)| value).next().unwrap()
@@ -28,7 +28,7 @@ fn slowpath_has_left_the_cloud_before_the_packets_stop() {
     assert!(stop > cap, "TimeoutStopSec={stop} is not longer than aws.drain_cap_s = {cap}");
     assert!(value(&slowpath, "After").contains(UNITS[0]));
     assert!(value(&slowpath, "Wants").contains(UNITS[0]));
-    // Requires and BindsTo would have us leave when the fastpath is restarted.
+    // Requires= or BindsTo= would stop slowpath when fastpath is restarted.
     assert!(!slowpath.contains("\nRequires=") && !slowpath.contains("\nBindsTo="));
     for name in UNITS {
         assert_eq!(value(&unit(name), "Restart"), "on-failure");
@@ -49,7 +49,8 @@ fn systemd_finds_nothing_wrong() {
     let mut verify = Command::new("systemd-analyze");
     verify.args(["verify", "--man=no"]);
     for name in UNITS {
-        // Where Weir is not installed, its programs are not there: any other will do.
+        // Weir's programs do not exist where it is not installed: replace them with an existing
+        // one.
         let text = unit(name).replace("/usr/bin/fastpath", "/bin/true");
         let text = text.replace("/usr/bin/slowpath", "/bin/true");
         let path = folder.join(name);

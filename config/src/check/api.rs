@@ -1,4 +1,5 @@
-//! `[api]`: checked, so that no API is open to others without TLS.
+//! Validation of the `[api]` section: an API that other machines can reach requires TLS and a
+//! token.
 
 use super::door::{Door, listed};
 use crate::checked::{Api, Tls};

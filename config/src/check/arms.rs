@@ -1,15 +1,15 @@
-//! The arms and NAT: devices, addresses, what must differ between the two.
+//! Validation of arms and NAT: devices, addresses, and what must differ between the two arms.
 
 use super::door::{Door, listed, ports};
 use crate::checked::{Arm, ArmName, Device, Interface, Nat, NatAddress, Plane, Prefix};
 use crate::file;
 
-/// Addresses over both arms and NAT addresses: what the tables have room for.
+/// Capacity of the tables for addresses of both arms.
 const MAX_ADDRESSES: usize = 16;
 
 const MAX_NAT_ADDRESSES: usize = 8;
 
-/// One arm by itself.
+/// Validates a single arm.
 pub(super) fn arm(
     door: &mut Door,
     name: &str,
@@ -53,7 +53,7 @@ pub(super) fn arm(
     }
 }
 
-/// Whether Linux takes it for an interface's name.
+/// Returns whether Linux accepts the text as an interface name.
 fn is_interface(name: &str) -> bool {
     let odd = |c: char| c.is_whitespace() || c.is_control() || c == '/' || c == ':';
     (1..=15).contains(&name.len()) && !name.contains(odd) && name != "." && name != ".."
@@ -88,7 +88,7 @@ fn device(door: &mut Door, plane: Plane, key: &str, text: &str) -> Device {
     Device::Vdev(text.to_owned())
 }
 
-/// `[domain:]bus:device.function`, hexadecimal.
+/// Returns whether the text is a PCI address, `[domain:]bus:device.function` in hexadecimal.
 fn is_pci(text: &str) -> bool {
     let hex = |part: &str, longest| {
         (1..=longest).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_hexdigit())
@@ -143,7 +143,7 @@ fn routers(
     routers
 }
 
-/// The network from which an arm's outer sources of IPIP are drawn.
+/// Validates the network from which an arm's outer IPIP sources are taken.
 fn ipip_sources(door: &mut Door, key: &str, text: &str, addresses: &[Interface]) -> Option<Prefix> {
     if text.is_empty() {
         return None;
@@ -163,8 +163,9 @@ fn ipip_sources(door: &mut Door, key: &str, text: &str, addresses: &[Interface])
     Some(network)
 }
 
-/// Sources of IPIP are nobody's addresses: not on link, where neighbors would ask for their MAC
-/// addresses in vain, and not NAT's, whose answers would be taken for tunnel packets.
+/// Checks that IPIP sources are not assigned to anything: not on link, where neighbors would
+/// resolve their MAC addresses in vain, and not NAT addresses, whose replies would be taken for
+/// tunnel packets.
 pub(super) fn ipip_sources_apart(door: &mut Door, ingress: &Arm, egress: Option<&Arm>, nat: &Nat) {
     let arms = || [Some(("ingress", ingress)), egress.map(|arm| ("egress", arm))];
     let arms = || arms().into_iter().flatten();
@@ -187,7 +188,7 @@ pub(super) fn ipip_sources_apart(door: &mut Door, ingress: &Arm, egress: Option<
     }
 }
 
-/// What both arms must not share.
+/// Checks what the two arms must not share.
 pub(super) fn together(door: &mut Door, plane: Plane, ingress: &Arm, egress: Option<&Arm>) {
     let arms = [Some(("ingress", ingress)), egress.map(|arm| ("egress", arm))];
     let (mut devices, mut taps, mut addresses) = (Vec::new(), Vec::new(), Vec::new());
@@ -226,7 +227,7 @@ pub(super) fn together(door: &mut Door, plane: Plane, ingress: &Arm, egress: Opt
     }
 }
 
-/// Source addresses and ports.
+/// Validates NAT source addresses and ports.
 pub(super) fn nat(door: &mut Door, file: file::Nat, ingress: &Arm, egress: Option<&Arm>) -> Nat {
     let mut keyed = Vec::new();
     for (i, text) in file.addresses.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! `[aws]`: checked against what AWS takes.
+//! Validation of the `[aws]` section against the formats that AWS accepts.
 
 use std::time::Duration;
 
@@ -98,6 +98,7 @@ fn is_hex(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
+/// Returns whether the text is the ARN of a target group,
 /// `arn:PARTITION:elasticloadbalancing:REGION:ACCOUNT:targetgroup/NAME/ID`.
 fn is_group(arn: &str) -> bool {
     let parts: Vec<&str> = arn.split(':').collect();

@@ -1,4 +1,5 @@
-//! `[azure]`: checked against what Azure takes and against the gateways.
+//! Validation of the `[azure]` section against the formats that Azure accepts, and against the
+//! gateways.
 
 use std::time::Duration;
 
@@ -56,7 +57,7 @@ pub(super) fn azure(door: &mut Door, file: file::Azure, gateways: &[Gateway]) ->
     }
 }
 
-/// The gateway that a pool feeds: the one that is named, or the only one that may be meant.
+/// Returns the gateway to which a pool belongs: the named one, or the only candidate.
 fn gateway(
     door: &mut Door,
     (key, written): (&str, &String),
@@ -117,7 +118,7 @@ fn balancer(door: &mut Door, file: &file::Azure) -> Balancer {
 fn endpoints(door: &mut Door, file: &file::Azure) -> AzureEndpoints {
     let metadata = address(door, "azure.metadata", &file.metadata, "http://");
     let arm = (!file.resource_manager.is_empty()).then(|| {
-        // Tokens are for those alone whose certificate was checked.
+        // Tokens are only sent to servers whose certificate is verified.
         address(door, "azure.resource_manager", &file.resource_manager, "https://")
     });
     let version = &file.imds_version;
@@ -130,7 +131,7 @@ fn endpoints(door: &mut Door, file: &file::Azure) -> AzureEndpoints {
     AzureEndpoints { resource_manager: arm, metadata, imds_version: version.clone() }
 }
 
-/// The address of a service, without a slash behind it.
+/// Validates the URL of a service and removes trailing slashes.
 pub(super) fn address(door: &mut Door, key: &str, text: &str, scheme: &str) -> String {
     let host = text.strip_prefix(scheme);
     if host.is_none_or(|host| host.is_empty() || host.contains(char::is_whitespace)) {

@@ -1,4 +1,4 @@
-//! `[bgp]`: checked.
+//! Validation of the `[bgp]` section.
 
 use std::net::IpAddr;
 use std::time::Duration;

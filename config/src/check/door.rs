@@ -1,4 +1,4 @@
-//! The door: texts become values or problems, and problems are gathered so that all are told.
+//! Validation helpers: they parse texts into values, and collect problems so that all are reported.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -7,8 +7,8 @@ use crate::checked::{Interface, Prefix, address_and_length, mask};
 use crate::error::Problem;
 use crate::layers::Merged;
 
-/// Gathers problems and warnings while values pass. What a method returns after a problem stands
-/// in for the value, so that checking goes on; nobody outside sees it.
+/// Collects problems and warnings during validation. After a problem, methods return a placeholder
+/// so that validation continues; the placeholder never becomes part of a [`Config`](crate::Config).
 pub(crate) struct Door<'a> {
     merged: &'a Merged,
     pub(crate) problems: Vec<Problem>,
@@ -24,13 +24,13 @@ impl<'a> Door<'a> {
         self.problems.push(self.merged.problem(key, wrong, allowed));
     }
 
-    /// The place and key of a value, for naming it in a problem with another.
+    /// Returns the key and location of a value, for use in a message about another value.
     pub(crate) fn place(&self, key: &str) -> String {
         let problem = self.merged.problem(key, "", "");
         format!("{} ({})", problem.key, problem.place)
     }
 
-    /// An address that a machine may have.
+    /// Parses a unicast address that a machine may have.
     pub(crate) fn address(&mut self, key: &str, text: &str) -> Option<IpAddr> {
         match text.parse::<IpAddr>() {
             Ok(addr) if usable(addr) => Some(addr),
@@ -47,7 +47,7 @@ impl<'a> Door<'a> {
         }
     }
 
-    /// A network; a bare address is a network of one.
+    /// Parses a network; an address without length is a network of one.
     pub(crate) fn prefix(&mut self, key: &str, text: &str) -> Option<Prefix> {
         let Some((addr, len)) = address_and_length(text) else {
             let example = "write \"10.0.0.0/24\", \"fd00:1::/64\" or one address";
@@ -62,7 +62,7 @@ impl<'a> Door<'a> {
         Some(network)
     }
 
-    /// An address with the length of its network.
+    /// Parses an address with the prefix length of its network.
     pub(crate) fn interface(&mut self, key: &str, text: &str) -> Option<Interface> {
         match address_and_length(text).filter(|(_, len)| text.contains('/') && *len > 0) {
             Some((addr, len)) => {
@@ -85,7 +85,7 @@ impl<'a> Door<'a> {
         parsed
     }
 
-    /// A short name that is good in metrics, file names and on command lines.
+    /// Validates a short name that is safe in metrics, file names and on command lines.
     pub(crate) fn name(&mut self, key: &str, text: &str) {
         let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-._".contains(&b);
         if text.is_empty() || text.len() > 63 || !text.bytes().all(good) {
@@ -100,7 +100,7 @@ impl<'a> Door<'a> {
         }
     }
 
-    /// Tells of each value that was there before, by the key of the first.
+    /// Reports each value that occurred before, and names the key of the first occurrence.
     pub(crate) fn unique<T: PartialEq>(&mut self, values: &[(String, T)], what: &str) {
         for (i, (key, value)) in values.iter().enumerate() {
             if let Some((first, _)) = values[..i].iter().find(|(_, v)| v == value) {
@@ -117,13 +117,14 @@ fn usable(addr: IpAddr) -> bool {
     !(addr.is_unspecified() || addr.is_loopback() || addr.is_multicast() || mapped || broadcast)
 }
 
-/// The key of an element, or of the whole where it is written as one text.
+/// Returns the key of a list element, or of the whole list if it has one element, which may be
+/// written as a single text.
 pub(super) fn listed(section: &str, field: &str, i: usize, texts: &[String]) -> String {
     let key = format!("{section}.{field}");
     if texts.len() == 1 { key } else { format!("{key}.{i}") }
 }
 
-/// A path, or none where it is empty.
+/// Parses an optional path; an empty text is `None`.
 pub(super) fn optional(door: &mut Door, key: &str, text: String) -> Option<PathBuf> {
     if text.is_empty() {
         return None;
@@ -132,7 +133,7 @@ pub(super) fn optional(door: &mut Door, key: &str, text: String) -> Option<PathB
     Some(text.into())
 }
 
-/// `first-last`, from `least` on; else `example` is told.
+/// Parses a port range `first-last` that starts at `least` or later; the error shows `example`.
 pub(super) fn ports(
     door: &mut Door,
     key: &str,

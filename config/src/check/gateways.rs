@@ -1,4 +1,4 @@
-//! Gateways: from what the operator knows of a cloud's gateway to its tunnels.
+//! Validation of gateways: from the keys of a cloud's gateway to its tunnels.
 
 use std::net::IpAddr;
 
@@ -6,28 +6,29 @@ use super::door::{Door, listed};
 use crate::checked::{Arm, ArmName, Gateway, GatewayKind, Prefix, Side, Tunnel, VxlanEnd, Wire};
 use crate::file;
 
-/// What the tables have room for.
+/// Capacity of the tables for tunnels.
 const MAX_TUNNELS: usize = 64;
 
 const MAX_SOURCES: usize = 8;
 
-/// GENEVE's port (RFC 8926 §3.3) and AWS's option class.
+/// GENEVE's port (RFC 8926 §3.3).
 const AWS_PORT: u16 = 6081;
 
 const AWS_CLASS: u16 = 0x0108;
 
-/// AWS gateways pass inner packets of up to 8,500 bytes; Azure's networks have 1,500.
+/// Default inner MTUs: AWS gateways pass inner packets of up to 8,500 bytes; Azure's networks have
+/// an MTU of 1,500.
 const AWS_INNER_MTU: u16 = 8500;
 
 const AZURE_INNER_MTU: u16 = 1500;
 
-/// What Azure's portal offers.
+/// Defaults of Azure's portal.
 const AZURE_EXTERNAL: VxlanEnd = VxlanEnd { port: 10_801, vni: 801 };
 
 const AZURE_INTERNAL: VxlanEnd = VxlanEnd { port: 10_800, vni: 800 };
 
-/// Bytes that a gateway's tunnel adds over IPv4: IP 20, UDP 8, then GENEVE 8 and AWS's three
-/// options 32, or VXLAN 8 and Ethernet 14. An outer IPv6 header is 20 larger.
+/// Returns the number of bytes that a gateway's tunnel adds. Over IPv4: IP 20, UDP 8, then GENEVE 8
+/// and AWS's three options 32, or VXLAN 8 and Ethernet 14. An outer IPv6 header is 20 bytes larger.
 const fn overhead(kind: GatewayKind, v6: bool) -> u16 {
     let v4 = match kind {
         GatewayKind::Aws => 20 + 8 + 8 + 32,
@@ -36,7 +37,7 @@ const fn overhead(kind: GatewayKind, v6: bool) -> u16 {
     if v6 { v4 + 20 } else { v4 }
 }
 
-/// The arms' addresses with their arm.
+/// The addresses of the arms.
 struct Ours<'a> {
     arms: Vec<(ArmName, &'a Arm)>,
 }
@@ -52,7 +53,7 @@ impl Ours<'_> {
     }
 }
 
-/// All gateways, and what must differ between them.
+/// Validates all gateways, and what must differ between them.
 pub(super) fn gateways(
     door: &mut Door,
     files: Vec<file::Gateway>,
@@ -71,7 +72,7 @@ pub(super) fn gateways(
     let mut scopes = Vec::new();
     for (i, gateway) in gateways.iter().enumerate() {
         for tunnel in &gateway.tunnels {
-            // A VXLAN tunnel is told from its sibling by the VNI as well; GENEVE echoes any.
+            // VXLAN tunnels are also distinguished by their VNI; a GENEVE gateway may use any VNI.
             let (field, vni) = match tunnel.wire {
                 Wire::Geneve { .. } => ("port", 0),
                 Wire::Vxlan { vni, side: Side::External, .. } => ("external", vni),
@@ -144,7 +145,7 @@ fn gateway(door: &mut Door, key: &str, file: file::Gateway, ours: &Ours) -> Gate
     }
 }
 
-/// Keys of the other kind are refused, because they would do nothing.
+/// Reports keys of the other kind, because they would have no effect.
 fn foreign_keys(door: &mut Door, key: &str, file: &file::Gateway) {
     let (aws, azure) = (file.kind == GatewayKind::Aws, file.kind == GatewayKind::Azure);
     for (field, foreign, whose) in [
@@ -176,7 +177,8 @@ fn sources(door: &mut Door, key: &str, texts: &[String]) -> Vec<Prefix> {
     keyed.into_iter().map(|(_, prefix)| prefix).collect()
 }
 
-/// Our end's addresses: as written, or the ingress arm's first of each family of the sources.
+/// Returns the appliance's addresses of the gateway: as configured, or the ingress arm's first
+/// address of each family of the sources.
 fn locals(
     door: &mut Door,
     key: &str,
@@ -201,7 +203,7 @@ fn locals(
         let wanted = sources.iter().any(|s| s.addr.is_ipv6() == v6);
         match ingress.address(v6) {
             Some(addr) if wanted => locals.push(addr),
-            // Where the arm has no address at all, that is said already.
+            // An arm without any address is reported elsewhere.
             None if wanted && !ingress.addresses.is_empty() => {
                 let family = if v6 { "IPv6" } else { "IPv4" };
                 let wrong =
@@ -215,7 +217,7 @@ fn locals(
     locals
 }
 
-/// The arm's MTU must hold the largest inner packet and the tunnel.
+/// Checks that the arm's MTU holds the largest inner packet and the tunnel's overhead.
 fn fits(
     door: &mut Door,
     key: &str,
@@ -244,7 +246,8 @@ fn fits(
     }
 }
 
-/// The ends at one local address; `first` is the index that the first of them will have.
+/// Returns the tunnel ends at one local address; `first` is the index of the first of them in
+/// [`Gateway::tunnels`].
 fn ends(door: &mut Door, key: &str, file: &file::Gateway, first: usize) -> Vec<(u16, Wire)> {
     if file.kind == GatewayKind::Aws {
         let option_class = file.option_class.unwrap_or(AWS_CLASS);
@@ -252,8 +255,8 @@ fn ends(door: &mut Door, key: &str, file: &file::Gateway, first: usize) -> Vec<(
     }
     let external = file.external.unwrap_or(AZURE_EXTERNAL);
     let internal = file.internal.unwrap_or(AZURE_INTERNAL);
-    // The gateway tells its two tunnels apart by port and by VNI; the fastpath needs both to say
-    // whether a packet came by the wrong one.
+    // The gateway distinguishes its two tunnels by port and VNI; fastpath needs both to detect a
+    // packet that arrived through the wrong one.
     for (same, what) in
         [(external.port == internal.port, "port"), (external.vni == internal.vni, "vni")]
     {

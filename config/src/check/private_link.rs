@@ -1,4 +1,4 @@
-//! `[private_link]`: checked, with what `[azure]` gives it.
+//! Validation of the `[private_link]` section, with defaults from `[azure]`.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::private_link::Home;
 use crate::private_link::id::ResourceId;
 use crate::wrong::Wrong;
 
-/// The clouds whose addresses are known.
+/// Azure clouds whose addresses are known.
 const ENVIRONMENTS: [&str; 3] = ["AzurePublicCloud", "AzureUSGovernmentCloud", "AzureChinaCloud"];
 
 pub(super) fn check(
@@ -42,7 +42,7 @@ pub(super) fn check(
         (None, None) => file::Azure::default().metadata,
     };
     let resources = given(file.resource_manager)
-        // Tokens are for those alone whose certificate was checked.
+        // Tokens are only sent to servers whose certificate is verified.
         .map(|text| azure::address(door, "private_link.resource_manager", &text, "https://"))
         .or_else(|| also.and_then(|also| also.resource_manager.clone()));
     let version = also.map(|also| also.imds_version.clone());

@@ -1,4 +1,4 @@
-//! How backends are probed: the part of `[health]` that is about them, checked.
+//! Validation of the keys of `[health]` that concern health checks of backends.
 
 use std::net::IpAddr;
 use std::time::Duration;

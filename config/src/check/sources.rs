@@ -1,10 +1,10 @@
-//! Sources: checked, in the order of their precedence.
+//! Validation of sources, in the order of their precedence.
 
 use super::door::Door;
 use crate::checked::SourceOf;
 use crate::file;
 
-/// More than anybody has, and places in the precedence stay small numbers.
+/// Maximum number of sources; keeps precedence values small.
 const MOST: usize = 64;
 
 pub(super) fn sources(door: &mut Door, files: Vec<file::Source>) -> Vec<SourceOf> {

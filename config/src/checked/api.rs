@@ -1,24 +1,24 @@
-//! `[api]`: who may change the appliance from elsewhere, and how that is kept private.
+//! The `[api]` section, validated: listeners, TLS and the token of the API over TCP.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// `[api]`, where it listens at all.
+/// The `[api]` section; present only if the API listens on TCP.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Api {
-    /// Where it listens, at least one.
+    /// Addresses on which the API listens, at least one.
     pub listen: Vec<SocketAddr>,
-    /// How it is encrypted; none only where all of `listen` is loopback.
+    /// TLS certificate; `None` only if all of `listen` is loopback.
     pub tls: Option<Tls>,
-    /// Where the token is that clients must send.
+    /// File with the token that clients must send.
     pub token_file: PathBuf,
 }
 
-/// A certificate and its key, files in PEM.
+/// A TLS certificate and its private key, PEM files.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tls {
-    /// The certificate, and those that lead to its root.
+    /// The certificate and its intermediate certificates.
     pub cert: PathBuf,
-    /// Its private key.
+    /// The certificate's private key.
     pub key: PathBuf,
 }

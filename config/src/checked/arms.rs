@@ -1,4 +1,4 @@
-//! The arms and NAT: devices and addresses.
+//! Arms and NAT, validated: devices and addresses.
 
 use std::net::IpAddr;
 
@@ -7,21 +7,21 @@ use serde::{Deserialize, Serialize};
 
 use super::{Interface, Prefix};
 
-/// Which arm; the number is the one in the tables' records.
+/// Name of an arm; the number is the one in table records.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize, JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 #[repr(u8)]
 pub enum ArmName {
-    /// Towards the gateway.
+    /// The arm that faces the gateways.
     Ingress = 0,
-    /// Towards the backends.
+    /// The arm that faces the backends.
     Egress = 1,
 }
 
 impl ArmName {
-    /// As it is written in the configuration.
+    /// Returns the name used in the configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
             ArmName::Ingress => "ingress",
@@ -33,22 +33,22 @@ impl ArmName {
 /// The NIC of an arm.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Device {
-    /// A PCI address `0000:00:06.0`, bound to vfio-pci (or a bifurcated driver); `-a`.
+    /// PCI address `0000:00:06.0`, bound to vfio-pci (or a bifurcated driver); EAL option `-a`.
     Pci(String),
-    /// A DPDK virtual device with its arguments, `net_af_packet0,iface=veth0`; `--vdev`.
+    /// DPDK virtual device with its arguments, `net_af_packet0,iface=veth0`; EAL option `--vdev`.
     Vdev(String),
-    /// An interface of the kernel's, for plane xdp alone.
+    /// Interface of the kernel, for plane xdp only.
     Interface(String),
 }
 
 impl Device {
-    /// As it was written, which is what EAL takes.
+    /// Returns the device as configured, which is the form that EAL accepts.
     pub fn as_str(&self) -> &str {
         let (Device::Pci(text) | Device::Vdev(text) | Device::Interface(text)) = self;
         text
     }
 
-    /// The kernel's interface that it stands on, where that is written.
+    /// Returns the underlying interface of the kernel, if the configuration names it.
     pub fn interface(&self) -> Option<&str> {
         match self {
             Device::Pci(_) => None,
@@ -57,53 +57,53 @@ impl Device {
         }
     }
 
-    /// The name by which DPDK knows the port: the PCI address, or what precedes the first comma.
+    /// Returns DPDK's name of the port: the PCI address, or the text before the first comma.
     pub fn port_name(&self) -> &str {
         self.as_str().split(',').next().unwrap_or_default()
     }
 }
 
-/// `[ingress]`, `[egress]`.
+/// The `[ingress]` or `[egress]` section.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Arm {
     /// The NIC or virtual device.
     pub device: Device,
-    /// Our addresses on it, at least one; 16 at most over both arms.
+    /// The appliance's addresses on this arm, at least one; at most 16 on both arms together.
     pub addresses: Vec<Interface>,
-    /// Routers for a default route by this arm, at most one per family, each on link.
+    /// Routers for default routes through this arm, at most one per family, each on link.
     pub gateways: Vec<IpAddr>,
-    /// IPv4 network from which outer sources of IPIP are drawn; none where the arm's address is
-    /// the only one.
+    /// IPv4 network from which outer IPIP sources are taken; `None` if the arm's address is the
+    /// only source.
     pub ipip_sources: Option<Prefix>,
-    /// Largest IP packet on the wire, outer headers included, bytes: 1280..=9600.
+    /// Largest IP packet on the wire in bytes, outer headers included: 1280 to 9600.
     pub mtu: u16,
-    /// Receive queues, 1..=number of lcores. (Transmit queues: one per lcore.)
+    /// Receive queues, from 1 to the number of lcores. (Transmit queues: one per lcore.)
     pub queues: u16,
-    /// Descriptors of each receive queue, a power of two.
+    /// Descriptors of each receive queue; a power of two.
     pub rx_descriptors: u16,
-    /// Descriptors of each transmit queue, a power of two.
+    /// Descriptors of each transmit queue; a power of two.
     pub tx_descriptors: u16,
-    /// Name of the kernel exception port (TAP), at most 15 bytes.
+    /// Name of the kernel's exception interface (TAP), at most 15 bytes.
     pub tap: String,
 }
 
 impl Arm {
-    /// Descriptors of all its receive queues and of a transmit queue per lcore.
+    /// Returns the number of descriptors of all receive queues and of one transmit queue per lcore.
     pub fn descriptors(&self, lcores: u64) -> u64 {
         u64::from(self.queues) * u64::from(self.rx_descriptors)
             + lcores * u64::from(self.tx_descriptors)
     }
 
-    /// The first address of a family, if it has one.
+    /// Returns the first address of a family, if there is one.
     pub fn address(&self, v6: bool) -> Option<IpAddr> {
         self.addresses.iter().map(|i| i.addr).find(|a| a.is_ipv6() == v6)
     }
 }
 
-/// `[nat]`.
+/// The `[nat]` section.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Nat {
-    /// Source addresses, at most 8; empty means that no service may use mode nat.
+    /// Source addresses, at most 8. If empty, services may not use mode nat.
     pub addresses: Vec<NatAddress>,
     /// First source port.
     pub first_port: u16,
@@ -111,11 +111,11 @@ pub struct Nat {
     pub last_port: u16,
 }
 
-/// An address that NAT uses as a source.
+/// A source address of NAT.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NatAddress {
-    /// The address.
+    /// The source address.
     pub addr: IpAddr,
-    /// The arm by whose network it is reached.
+    /// The arm on whose network the address is reachable.
     pub arm: ArmName,
 }

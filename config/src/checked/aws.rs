@@ -1,86 +1,87 @@
-//! `[aws]`: which target group, who we are there, and how we come and go.
+//! The `[aws]` section, validated: target group, interfaces, and the lifecycle of the registration.
 
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// `[aws]`, where a cloud is asked at all.
+/// The `[aws]` section; present only on AWS.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Aws {
-    /// What it does there.
+    /// Role of the appliance on AWS.
     pub mode: AwsMode,
-    /// What stands before `:` in the keys of tags.
+    /// Prefix of tag keys, the part before the `:`.
     pub tag_prefix: String,
-    /// Interfaces by their role, where they are told here.
+    /// Configured interfaces by role.
     pub roles: AwsRoles,
-    /// How it comes and goes.
+    /// Lifecycle of the registration.
     pub life: Lifecycle,
 }
 
-/// What the appliance does at AWS.
+/// Role of the appliance on AWS.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AwsMode {
-    /// Is a target of this group.
+    /// Registers as a target of this target group.
     Gateway(GroupBy),
-    /// Has route tables point at the leader of this cluster.
+    /// Points route tables at the leader of this cluster.
     Routes {
-        /// The cluster's name in tags.
+        /// Name of the cluster in tags.
         cluster: String,
     },
 }
 
-/// By what the target group is found.
+/// How the target group is identified.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum GroupBy {
-    /// Its tag `PREFIX:cluster` has this value.
+    /// By the value of its tag `PREFIX:cluster`.
     Cluster(String),
-    /// Its ARN.
+    /// By its ARN.
     Arn(String),
 }
 
-/// Interfaces by their role, `eni-...`.
+/// Interfaces by role, `eni-...`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AwsRoles {
-    /// For people.
+    /// The management interface.
     pub management: Option<String>,
-    /// Towards the gateway.
+    /// The interface that faces the gateway.
     pub ingress: Option<String>,
-    /// Towards the backends.
+    /// The interface that faces the backends.
     pub egress: Option<String>,
 }
 
-/// How the appliance comes and goes.
+/// Lifecycle of the registration as a target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lifecycle {
-    /// What it does when somebody else took its registration away.
+    /// Action when another party removed the registration.
     pub on_lost: OnLost,
-    /// From the first SIGTERM to the end, at most.
+    /// Maximum time from the first SIGTERM to the exit.
     pub drain_cap: Duration,
-    /// Nothing is active once no packet came for so long and no flow is in the table.
+    /// Time without a packet after which the appliance counts as idle, once no flow is left in the
+    /// table.
     pub quiet: Duration,
-    /// IMDS is asked whether Auto Scaling or spot ends the instance.
+    /// Poll IMDS for termination by Auto Scaling or Spot.
     pub hook: bool,
 }
 
-/// What becomes of a registration that somebody else took away.
+/// Action when another party removed a registration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnLost {
-    /// It is made again.
+    /// Register again.
     #[default]
     Repair,
-    /// It is told.
+    /// Only report it.
     Report,
 }
 
-/// What is written as `aws.mode`.
+/// Values of `aws.mode`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AwsUse {
-    /// A target of a gateway load balancer.
+    /// Register as a target of a gateway load balancer.
     #[default]
     Gateway,
-    /// Route tables that point at a leader.
+    /// Point route tables at the leader of a cluster.
     Routes,
 }

@@ -1,4 +1,4 @@
-//! `[azure]`: which pools, how we are in them, and how we come and go.
+//! The `[azure]` section, validated: backend pools, membership, credentials and lifecycle.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{OnLost, Prefix};
 
-/// Where Azure's health probes come from.
+/// Source addresses of Azure's health probes.
 pub(super) const PROBERS: [Prefix; 2] = [
     Prefix { addr: IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)), len: 32 },
     Prefix {
@@ -17,131 +17,132 @@ pub(super) const PROBERS: [Prefix; 2] = [
     },
 ];
 
-/// `[azure]`, where Azure is asked at all.
+/// The `[azure]` section; present only on Azure.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Azure {
-    /// The pools, that of IPv4 first; one or two.
+    /// The backend pools, one or two, IPv4 first.
     pub pools: Vec<AzurePool>,
-    /// The load balancer that has them.
+    /// The load balancer that has the pools.
     pub balancer: Balancer,
-    /// How we are in them.
+    /// How the appliance joins the pools.
     pub membership: MadeBy,
-    /// Who we say we are.
+    /// Source of credentials.
     pub credential: AzureCredential,
-    /// Of a user-assigned managed identity.
+    /// Client ID of a user-assigned managed identity.
     pub client_id: Option<String>,
-    /// Where Azure is.
+    /// Addresses of Azure's APIs.
     pub endpoints: AzureEndpoints,
-    /// How the appliance comes and goes.
+    /// Lifecycle of the membership.
     pub life: AzureLife,
 }
 
-/// A backend pool.
+/// A backend pool of the load balancer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AzurePool {
-    /// Its addresses are IPv6.
+    /// The pool holds IPv6 addresses.
     pub ipv6: bool,
-    /// Its exact name.
+    /// Exact name of the pool.
     pub name: String,
-    /// The gateway that it feeds.
+    /// Name of the `[[gateway]]` to which the pool belongs.
     pub gateway: String,
 }
 
-/// How the load balancer is found.
+/// How the load balancer is identified.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Balancer {
-    /// Among those of a resource group.
+    /// By a search in a resource group.
     Search {
-        /// None: this machine's own.
+        /// The resource group; `None` for that of this machine.
         group: Option<String>,
-        /// None: whichever has the pools.
+        /// Name of the load balancer; `None` for the one that has the pools.
         name: Option<String>,
     },
-    /// `/subscriptions/...`.
+    /// By its resource ID, `/subscriptions/...`.
     Id(String),
 }
 
-/// Where Azure is.
+/// Addresses of Azure's APIs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AzureEndpoints {
-    /// None: as the metadata's cloud has it.
+    /// URL of Azure Resource Manager; `None` for that of the cloud named by the metadata.
     pub resource_manager: Option<String>,
-    /// The metadata service.
+    /// URL of the metadata service (IMDS).
     pub metadata: String,
-    /// `api-version` for it.
+    /// `api-version` of requests to the metadata service.
     pub imds_version: String,
 }
 
-/// How the appliance comes and goes.
+/// Lifecycle of the pool membership.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AzureLife {
-    /// What it does when somebody else took its membership away.
+    /// Action when another party removed the membership.
     pub on_lost: OnLost,
-    /// Which memberships it removes on leaving.
+    /// Memberships to remove at shutdown.
     pub remove: Remove,
-    /// From the first SIGTERM until the membership is removed, at most.
+    /// Maximum time from the first SIGTERM until the membership is removed.
     pub drain_cap: Duration,
-    /// Nothing is active once no packet came for so long and no flow is in the table.
+    /// Time without a packet after which the appliance counts as idle, once no flow is left in the
+    /// table.
     pub quiet: Duration,
-    /// IMDS is asked for scheduled events.
+    /// Poll IMDS for scheduled events.
     pub events: bool,
-    /// What probes are told until it was able for the first time.
+    /// Response to probes until the appliance was able to serve for the first time.
     pub preboot: Preboot,
-    /// What becomes of tunnels that are not as the pool has them.
+    /// Action when the pool's tunnels differ from the configured ones.
     pub tunnels: Told,
 }
 
-/// How a machine is in a pool.
+/// How a machine joins a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MadeBy {
-    /// Its interface's IP configuration names the pool.
+    /// The IP configuration of the NIC references the pool.
     #[default]
     Nic,
-    /// The pool names its address.
+    /// The pool lists the machine's address.
     Ip,
 }
 
-/// What becomes of tunnels that are not as the pool has them.
+/// Action when the pool's tunnels differ from the configured ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Told {
-    /// They become so.
+    /// Adopt the pool's tunnels.
     #[default]
     Follow,
-    /// It is told.
+    /// Only report the difference.
     Alarm,
 }
 
-/// What probes are told until the appliance was able for the first time.
+/// Response to probes until the appliance was able to serve for the first time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Preboot {
-    /// 503.
+    /// Status 503.
     #[default]
     Refuse,
-    /// 200.
+    /// Status 200.
     Pass,
 }
 
-/// Which memberships are removed on leaving.
+/// Memberships to remove at shutdown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Remove {
-    /// Those that Weir made.
+    /// Memberships created by Weir.
     #[default]
     Own,
-    /// All, whoever made them.
+    /// All memberships.
     Always,
-    /// None.
+    /// No memberships.
     Never,
 }
 
-/// By what the appliance says who it is.
+/// Source of the appliance's credentials.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AzureCredential {
-    /// The first of the others that is there: environment, workload, managed.
+    /// The first available of environment, workload and managed.
     #[default]
     Auto,
     /// The machine's managed identity.

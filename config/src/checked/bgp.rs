@@ -1,4 +1,4 @@
-//! `[bgp]`: how BGP peering policies are carried out.
+//! The `[bgp]` section, validated: how BGP peering policies are applied.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -7,41 +7,42 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// `[bgp]`.
+/// The `[bgp]` section.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Bgp {
-    /// Identifier of routers to which nobody else gives one.
+    /// Default BGP identifier of virtual routers; `None` for the IPv4 address of the ingress arm.
     pub router_id: Option<Ipv4Addr>,
-    /// The folder of passwords.
+    /// Directory of session keys; `None` if policies cannot use keys.
     pub secrets: Option<PathBuf>,
-    /// What becomes of routes while several policies apply.
+    /// Action while several policies select this appliance.
     pub on_conflict: BgpOnConflict,
-    /// What becomes of addresses that nobody serves.
+    /// Action for the address of a service without serving backends.
     pub no_backends: BgpNoBackends,
-    /// How long routes are marked before they are withdrawn; zero for not at all.
+    /// Time for which routes carry GRACEFUL_SHUTDOWN (RFC 8326) before they are withdrawn; zero to
+    /// withdraw at once.
     pub graceful_shutdown: Duration,
-    /// How long a stop waits at most until neighbors have been told.
+    /// Maximum time that a shutdown waits until the withdrawals are sent to all neighbors.
     pub stop: Duration,
-    /// How long it then waits.
+    /// Time that a shutdown then waits for routers to move the traffic.
     pub settle: Duration,
 }
 
-/// What becomes of routes while several policies select an appliance.
+/// Action while several policies select an appliance.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum BgpOnConflict {
-    /// All are withdrawn, and everybody disconnected.
+    /// Withdraw all routes and close all sessions.
     Withdraw,
-    /// They stay as they were.
+    /// Leave sessions and routes as they were.
     Keep,
 }
 
-/// What becomes of the address of a service that nobody serves.
+/// Action for the address of a service without serving backends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum BgpNoBackends {
-    /// It stays announced.
+    /// Keep announcing the address.
     Announce,
-    /// It is withdrawn.
+    /// Withdraw the address.
     Withdraw,
 }

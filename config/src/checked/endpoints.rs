@@ -1,4 +1,4 @@
-//! Where others ask: probes, Prometheus, the command and the API.
+//! Endpoints of the appliance, validated: health, metrics and the control socket.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -6,45 +6,46 @@ use std::time::Duration;
 
 use super::{Prefix, Probing};
 
-/// `[health]`.
+/// The `[health]` section.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Health {
-    /// Where HTTP probes are answered; there is one here or in `tcp`.
+    /// Addresses for HTTP probes; at least one here or in `tcp`.
     pub listen: Vec<SocketAddr>,
-    /// Where TCP probes are answered: listened on only while able.
+    /// Addresses for TCP probes, listened on only while the appliance is able to serve.
     pub tcp: Vec<SocketAddr>,
-    /// How old the control loop's heartbeat may be: 1 s to 300 s.
+    /// Maximum age of the control loop's heartbeat, 1 s to 300 s.
     pub stall_timeout: Duration,
-    /// Networks that probe this appliance, as configured for that alone.
+    /// Networks that probe this appliance, in addition to gateways and clouds.
     pub reserved_sources: Vec<Prefix>,
-    /// How backends are probed.
+    /// Health checks of backends.
     pub probing: Probing,
 }
 
-/// `[metrics]`.
+/// The `[metrics]` section.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Metrics {
-    /// Where Prometheus scrapes.
+    /// Address of the Prometheus endpoint.
     pub listen: SocketAddr,
 }
 
-/// `[control]`.
+/// The `[control]` section.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Control {
-    /// The unix socket of `weir status` and its siblings.
+    /// The Unix socket of the `weir` command.
     pub socket: PathBuf,
-    /// The group that may use it beside root.
+    /// Group that may use the socket besides root.
     pub group: Option<String>,
-    /// The folder where objects are kept; none where they are not.
+    /// Directory of persisted objects; `None` if they are not persisted.
     pub state: Option<PathBuf>,
-    /// Share of a source's objects that its complete list may remove unconfirmed, 0 to 100.
+    /// Maximum share of a source's objects, in percent, that a complete list may remove without
+    /// confirmation, 0 to 100.
     pub max_removal_percent: u8,
 }
 
 #[cfg(test)]
 mod tests {
 
-    /// The networks of an example with one more.
+    /// Returns the probe networks of an example configuration with one reserved source added.
     fn networks(example: &str) -> Vec<String> {
         let config = format!("{example}\n[health]\nreserved_sources = \"192.0.2.0/24\"\n");
         let config = crate::from_toml(&config).unwrap();

@@ -1,69 +1,69 @@
-//! `[fastpath]`: the process that moves packets, its lcores and its buffers.
+//! The `[fastpath]` section, validated: lcores and packet buffers.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Attach;
 
-/// `[fastpath]`.
+/// The `[fastpath]` section.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Fastpath {
-    /// CPUs that poll, ascending, at least one, at most 64; `main_core` among them only if idle
-    /// lcores sleep or yield.
+    /// CPUs that poll, ascending, 1 to 64; `main_core` among them only if idle lcores sleep or
+    /// yield.
     pub lcores: Vec<u16>,
     /// CPU of DPDK's main lcore and of the control thread.
     pub main_core: u16,
-    /// False: EAL runs with `--no-huge`.
+    /// Use hugepages; `false` runs EAL with `--no-huge`.
     pub hugepages: bool,
-    /// Memory that EAL takes at start (`-m`), MiB; enough for the buffers (checked).
+    /// Memory that EAL reserves at start (`-m`), in MiB; validated to hold the buffers.
     pub memory_mib: u32,
-    /// Packet buffers in the pool.
+    /// Number of packet buffers in the pool.
     pub buffers: u32,
-    /// Bytes of one buffer's room, headroom included; at most 65,535.
+    /// Size of one buffer in bytes, headroom included; at most 65,535.
     pub buffer_bytes: u16,
-    /// What an lcore does when a poll found nothing.
+    /// What an lcore does after an empty poll.
     pub idle: Idle,
-    /// Packets per poll, 1..=[`MAX_BURST`].
+    /// Maximum packets per poll, 1 to [`MAX_BURST`].
     pub burst: u16,
-    /// Further EAL arguments, as typed.
+    /// Additional EAL arguments, as configured.
     pub eal: Vec<String>,
-    /// Where XDP programs run.
+    /// Where XDP programs are attached.
     pub attach: Attach,
 }
 
-/// Packets that a burst has room for: the most that a poll may ask for.
+/// Capacity of a burst in packets, the maximum of `burst`.
 pub const MAX_BURST: u16 = 64;
 
-/// Bytes that a buffer takes beside its room: the mempool's header (64), the mbuf (128), and what
-/// DPDK adds to spread the buffers over the memory channels.
+/// Bytes that a buffer takes in addition to its data: the mempool's header (64), the mbuf (128),
+/// and the padding with which DPDK spreads buffers over memory channels.
 pub const BUFFER_OVERHEAD: u64 = 256;
 
-/// Buffers that a pool's cache of one lcore may hold back.
+/// Maximum number of buffers that the pool's per-lcore cache may hold back.
 pub const CACHED_BUFFERS: u64 = 512;
 
-/// Bytes of one descriptor with the driver's note about it, generously.
+/// Bytes of one descriptor and the driver's state for it, rounded up generously.
 pub const DESCRIPTOR_BYTES: u64 = 128;
 
-/// MiB that EAL and the drivers take for themselves.
+/// Memory in MiB that EAL and the drivers need for themselves.
 pub const EAL_OWN_MIB: u64 = 24;
 
 impl Fastpath {
-    /// Bytes of the buffer pool.
+    /// Returns the size of the buffer pool in bytes.
     pub fn pool_bytes(&self) -> u64 {
         u64::from(self.buffers) * (u64::from(self.buffer_bytes) + BUFFER_OVERHEAD)
     }
 }
 
-/// What an lcore does when a poll found nothing.
+/// What an lcore does after an empty poll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Idle {
     /// Polls again.
     Spin,
-    /// Gives the CPU away first (`sched_yield`). The thread stays runnable, so that the kernel's
+    /// Yields the CPU first (`sched_yield`). The thread stays runnable, so that the kernel's
     /// workers get little of a CPU on which it polls.
     Yield,
-    /// Sleeps for some 50 µs after 64 polls in a row that found nothing: for machines that share
-    /// their CPUs, the lab.
+    /// Sleeps for about 50 µs after 64 consecutive empty polls; for machines with shared CPUs, such
+    /// as the lab.
     Sleep,
 }

@@ -1,4 +1,4 @@
-//! Gateways and their tunnels.
+//! Gateways and their tunnels, validated.
 
 use std::net::IpAddr;
 
@@ -7,28 +7,28 @@ use serde::{Deserialize, Serialize};
 
 use super::{ArmName, NoService, Prefix, TooBig};
 
-/// A `[[gateway]]`.
+/// A `[[gateway]]` section.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Gateway {
-    /// Its name, unique.
+    /// Unique name of the gateway.
     pub name: String,
-    /// Which cloud's.
+    /// Kind of gateway, by cloud.
     pub kind: GatewayKind,
-    /// What becomes of its packets that are for no service.
+    /// Action for its packets that match no service.
     pub no_service: NoService,
-    /// Largest inner IP packet, bytes.
+    /// Largest inner IP packet in bytes.
     pub inner_mtu: u16,
-    /// What becomes of larger ones.
+    /// Action for larger inner packets.
     pub too_big: TooBig,
-    /// Fill in the outer UDP checksum of what we send in its tunnels, where it could be zero.
+    /// Compute the outer UDP checksum of packets sent through its tunnels where it may be zero.
     pub outer_checksum: bool,
-    /// Its tunnels, one (AWS) or two (Azure: external, then internal) per local address.
+    /// Its tunnels per local address: one (AWS) or two (Azure: external, then internal).
     pub tunnels: Vec<Tunnel>,
 }
 
 impl Gateway {
-    /// Takes ports and VNIs as the gateway's pool has them now, external and internal. What flows
-    /// and frontends are scoped by stays what the file says: flows outlive such a change.
+    /// Adopts the ports and VNIs that the gateway's pool has now, external and internal. The scope
+    /// keys of flows and frontends keep the configured VNI, so that flows survive such a change.
     pub fn carry(&mut self, external: VxlanEnd, internal: VxlanEnd) {
         for tunnel in &mut self.tunnels {
             if let Wire::Vxlan { vni, side, .. } = &mut tunnel.wire {
@@ -38,7 +38,8 @@ impl Gateway {
         }
     }
 
-    /// Ports and VNIs of the tunnels, external and internal; none of one that has no such two.
+    /// Returns ports and VNIs of the external and the internal tunnel, or `None` for a gateway
+    /// without these two.
     pub fn carried(&self) -> Option<(VxlanEnd, VxlanEnd)> {
         let end = |wanted| {
             self.tunnels.iter().find_map(|tunnel| match tunnel.wire {
@@ -52,54 +53,55 @@ impl Gateway {
     }
 }
 
-/// Which cloud's gateway.
+/// Kind of gateway, by cloud.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum GatewayKind {
-    /// GENEVE with three options, one tunnel per address.
+    /// AWS: GENEVE with three options, one tunnel per address.
     Aws,
-    /// VXLAN, an external and an internal tunnel per address.
+    /// Azure: VXLAN, an external and an internal tunnel per address.
     Azure,
 }
 
 /// One tunnel of a gateway, ready for a table record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tunnel {
-    /// Our address, the outer destination.
+    /// The appliance's address, the outer destination.
     pub local: IpAddr,
-    /// The arm that has that address.
+    /// The arm that has the address.
     pub arm: ArmName,
-    /// Admitted outer sources of the local address's family, 1..=8.
+    /// Allowed outer sources of the local address's family, 1 to 8.
     pub sources: Vec<Prefix>,
     /// Outer UDP destination port.
     pub port: u16,
-    /// GENEVE or VXLAN with what belongs to it.
+    /// The encapsulation and its parameters.
     pub wire: Wire,
 }
 
-/// The encapsulation of a gateway's tunnel.
+/// Encapsulation of a gateway's tunnel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wire {
-    /// RFC 8926.
+    /// GENEVE (RFC 8926).
     Geneve {
         /// Class of the gateway's options; 0x0108 on AWS.
         option_class: u16,
     },
-    /// RFC 7348.
+    /// VXLAN (RFC 7348).
     Vxlan {
-        /// Network identifier, 24 bits.
+        /// VXLAN network identifier, 24 bits.
         vni: u32,
-        /// External or internal.
+        /// External or internal side.
         side: Side,
-        /// Index in [`Gateway::tunnels`] of the tunnel that `return` crosses to; absent when
-        /// `cross = false`.
+        /// Index in [`Gateway::tunnels`] of the tunnel through which `return` sends packets; `None`
+        /// if `cross = false`.
         peer: Option<usize>,
-        /// What flows of both sides are scoped by (the external VNI), the `scope` of frontends.
+        /// Scope key of the flows of both sides (the external VNI), compared with the `scope` of
+        /// frontends.
         scope_key: u64,
     },
 }
 
-/// Azure's two sides.
+/// The two sides of an Azure gateway.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
     /// From and to the internet.
@@ -108,14 +110,14 @@ pub enum Side {
     Internal,
 }
 
-/// One of Azure's two tunnels.
+/// Port and VNI of one of Azure's two tunnels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VxlanEnd {
     /// Outer UDP destination port.
     #[schemars(range(min = 1))]
     pub port: u16,
-    /// VXLAN network identifier.
+    /// VXLAN network identifier, 24 bits.
     #[schemars(range(min = 0, max = 16777215))]
     pub vni: u32,
 }

@@ -1,9 +1,9 @@
-//! Which keys may change while Weir runs, and which take a restart.
+//! Which keys may change while Weir runs, and which require a restart.
 //!
-//! Gateways, NAT, IPIP's sources, flow timeouts, the limits of punts and ICMP errors, and the
-//! default size of tables are table data: slowpath commits them like services. Which sources are
-//! heard it chooses anew. All else is laid out when the programs start, and so is every key that is
-//! not named here.
+//! Gateways, NAT, IPIP sources, flow timeouts, limits of punts and ICMP errors, and the default
+//! table size are table data, which slowpath commits like services. A change of sources makes it
+//! select among them anew. Everything else is laid out when the programs start; keys that are not
+//! listed here require a restart.
 
 use std::fmt;
 
@@ -45,12 +45,12 @@ const SLOWPATH: [&str; 18] = [
     "api",
 ];
 
-/// What has to be started again for a change to take effect.
+/// Processes to restart for a change to take effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Restart {
-    /// The control process alone; packets don't notice.
+    /// The control process alone; traffic is not affected.
     Slowpath,
-    /// Both, the poll loop first.
+    /// Both processes, fastpath first.
     Both,
 }
 
@@ -63,18 +63,18 @@ impl fmt::Display for Restart {
     }
 }
 
-/// A key that has another value than the one in force, and can't change while Weir runs.
+/// A key that differs from the value in force and cannot change while Weir runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fixed {
-    /// The key, `ingress.device`.
+    /// The key, for example `ingress.device`.
     pub key: String,
     /// The value in force.
     pub now: String,
-    /// The value that was written.
+    /// The new value.
     pub wanted: String,
-    /// Who wrote it: `weir.toml:12`.
+    /// Layer that set the new value, for example `weir.toml:12`.
     pub place: String,
-    /// What a change takes.
+    /// Processes to restart.
     pub restart: Restart,
 }
 
@@ -86,8 +86,8 @@ impl fmt::Display for Fixed {
 }
 
 impl Config {
-    /// The keys in which `new` differs from this configuration and that only a restart can change.
-    /// None: all of `new` may be put in force now.
+    /// Returns the keys that differ in `new` and require a restart. If empty, all of `new` may be
+    /// applied now.
     pub fn fixed_changes(&self, new: &Config) -> Vec<Fixed> {
         let known = self
             .origins
@@ -95,8 +95,8 @@ impl Config {
             .chain(new.origins.keys().filter(|key| !self.origins.contains_key(*key)));
         let value = |config: &Config, key: &str| config.origins.get(key).map(|o| o.value.clone());
         let changed = known.filter(|key| value(self, key) != value(new, key));
-        // Which map of a backend's NAT ports is whose depends on the order of the addresses, so
-        // that new ones come behind the others.
+        // The order of the addresses determines which NAT port map of a backend belongs to which
+        // address, so new addresses may only be appended.
         let grown = new.nat.addresses.starts_with(&self.nat.addresses);
         let fixed =
             changed.filter(|key| !within(key, &LIVE) || (*key == "nat.addresses" && !grown));
@@ -113,14 +113,14 @@ impl Config {
             .collect()
     }
 
-    /// Whether `other` says the same, whoever said it and on whichever line.
+    /// Returns whether `other` has the same values, whatever layer and line set them.
     pub fn same_as(&self, other: &Config) -> bool {
         let unsigned = |config: &Config| Config { origins: Default::default(), ..config.clone() };
         unsigned(self) == unsigned(other)
     }
 }
 
-/// Whether `key` is one of these, or in a section of them.
+/// Returns whether `key` is one of `sections` or below one of them.
 fn within(key: &str, sections: &[&str]) -> bool {
     let rest = |section: &&str| key.strip_prefix(section).map(|rest| rest.chars().next());
     sections.iter().filter_map(rest).any(|next| matches!(next, None | Some('.' | '[')))

@@ -1,23 +1,23 @@
-//! What this machine adds to a configuration that is right by itself: its interfaces, and warnings,
-//! no refusals, since a configuration may be checked on another machine than it runs on.
+//! Machine-dependent parts of the configuration: interfaces of the kernel, and warnings. They are
+//! never errors, since a configuration may be validated on another machine than it runs on.
 
 use std::ops::RangeInclusive;
 use std::path::Path;
 
 use super::{Arm, Config, Device, Idle, Plane};
 
-/// The warnings; `root` is `/` or a made-up tree.
+/// Returns the warnings about this machine; `root` is `/`, or a fake tree in tests.
 pub(crate) fn warnings(config: &Config, root: &Path) -> Vec<String> {
     let cpus = offline(config, root).into_iter().chain(yields_everywhere(config, root));
     ephemeral_ports(config, root).into_iter().chain(cpus).collect()
 }
 
-/// The kernel's interface of a PCI device, as long as the kernel drives it.
+/// Returns the kernel's interface of a PCI device, as long as a kernel driver is bound to it.
 fn interface(address: &str, root: &Path) -> Option<String> {
     let address = address.split(',').next()?;
     let whole = if address.matches(':').count() == 1 { "0000:" } else { "" }.to_owned() + address;
     let folder = root.join("sys/bus/pci/devices").join(whole.to_lowercase());
-    // virtio keeps its interfaces one folder deeper.
+    // virtio keeps its interfaces one directory deeper.
     let below = std::fs::read_dir(&folder).into_iter().flatten().flatten().map(|e| e.path());
     std::iter::once(folder).chain(below).find_map(|folder| {
         let first = std::fs::read_dir(folder.join("net")).ok()?.next()?.ok()?;
@@ -25,7 +25,8 @@ fn interface(address: &str, root: &Path) -> Option<String> {
     })
 }
 
-/// NAT and the kernel may pick the same port for the same backend when they share an address.
+/// Returns a warning if NAT and the kernel share an address and their port ranges overlap: both
+/// might pick the same port for the same backend.
 fn ephemeral_ports(config: &Config, root: &Path) -> Option<String> {
     let own = |addr| config.arms().any(|(_, arm)| arm.addresses.iter().any(|a| a.addr == addr));
     let shared = config.nat.addresses.iter().find(|nat| own(nat.addr))?.addr;
@@ -47,7 +48,8 @@ fn ephemeral_ports(config: &Config, root: &Path) -> Option<String> {
     })
 }
 
-/// The machine's CPUs as the kernel lists them, like `0-3,6`. Plane xdp polls on none.
+/// Returns the machine's online CPUs in the kernel's notation, like `0-3,6`; `None` with plane xdp,
+/// which polls on no CPU.
 fn online(config: &Config, root: &Path) -> Option<String> {
     if config.plane == Plane::Xdp {
         return None;
@@ -56,7 +58,7 @@ fn online(config: &Config, root: &Path) -> Option<String> {
     Some(text.trim().to_owned())
 }
 
-/// The runs of CPUs in the kernel's list.
+/// Parses the ranges of the kernel's CPU list.
 fn runs(online: &str) -> impl Iterator<Item = RangeInclusive<u16>> {
     online.split(',').filter_map(|run| {
         let (first, last) = run.split_once('-').unwrap_or((run, run));
@@ -64,7 +66,7 @@ fn runs(online: &str) -> impl Iterator<Item = RangeInclusive<u16>> {
     })
 }
 
-/// CPUs that poll but are not there.
+/// Returns a warning if lcores are configured on CPUs that this machine lacks.
 fn offline(config: &Config, root: &Path) -> Option<String> {
     let text = online(config, root)?;
     let online = |cpu: u16| runs(&text).any(|run| run.contains(&cpu));
@@ -80,7 +82,8 @@ fn offline(config: &Config, root: &Path) -> Option<String> {
     })
 }
 
-/// Lcores that yield on all CPUs: they stay runnable, and the kernel's bound workers starve.
+/// Returns a warning if yielding lcores occupy all CPUs: they stay runnable, and the kernel's bound
+/// workers starve.
 fn yields_everywhere(config: &Config, root: &Path) -> Option<String> {
     let (text, fastpath) = (online(config, root)?, &config.fastpath);
     let polls = |cpu: u16| fastpath.lcores.contains(&cpu);
@@ -94,8 +97,8 @@ fn yields_everywhere(config: &Config, root: &Path) -> Option<String> {
 }
 
 impl Config {
-    /// The kernel's interface by which it has routes and neighbours of an arm: the TAP, or with XDP
-    /// the NIC itself.
+    /// Returns the name of the kernel interface with the routes and neighbors of an arm: the TAP,
+    /// or with XDP the NIC itself.
     pub fn kernel_interface(&self, arm: &Arm) -> String {
         let nic = || match &arm.device {
             Device::Pci(address) => interface(address, Path::new("/")),
@@ -103,7 +106,7 @@ impl Config {
         };
         match self.plane {
             Plane::Dpdk => arm.tap.clone(),
-            // What is no interface is told by whoever opens it.
+            // An invalid name is reported when the interface is opened.
             Plane::Xdp => nic().unwrap_or_else(|| arm.device.as_str().to_owned()),
         }
     }
@@ -163,7 +166,7 @@ mod tests {
         assert_eq!(warned(shared), Vec::<String>::new());
         let over = warned(&format!("{shared}ports = \"1024-32768\""));
         assert!(over[0].contains("overlap the kernel's own 32768-60999"), "{over:?}");
-        // An address of NAT's alone has all ports for itself.
+        // An address used by NAT alone has all ports available.
         assert!(warned("[nat]\naddresses = \"10.0.1.9\"\nports = \"1024-65535\"").is_empty());
         let missing = warned("[fastpath]\nlcores = [1, 3, 4, 7]");
         assert!(missing[0].contains("CPU 3, 7, this machine has 0-1,4"), "{missing:?}");

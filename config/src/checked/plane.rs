@@ -1,35 +1,36 @@
-//! The planes, DPDK and XDP, and what differs between them for everybody.
+//! The data planes, DPDK and XDP, and constants that several crates need about them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What moves packets.
+/// The data plane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Plane {
-    /// fastpath, which polls NICs by DPDK.
+    /// The fastpath process, which polls NICs through DPDK.
     Dpdk,
     /// XDP programs in the kernel, attached by ebpf-fallback.
     Xdp,
 }
 
-/// What leads the kernel's own packets into XDP programs, ingress arm and egress arm: the number of
-/// a routing table, and the mark of packets that are routed by it (`ip rule` with `fwmark`). Beside
-/// GENEVE's port, so that a person who meets one knows whose it is.
+/// Routing tables that lead the kernel's own packets into XDP programs, for the ingress and the
+/// egress arm. The number is that of the table and of the firewall mark that selects it (`ip rule`
+/// with `fwmark`). It resembles GENEVE's port 6081, so that operators recognize it as Weir's.
 pub const ROUTES: [u32; 2] = [60_810, 60_811];
 
-/// Whose the routing rules are that lead proxies' answers to [`ROUTES`]: their `protocol`, as `ip
-/// rule` shows it. No number of a routing daemon (`/etc/iproute2/rt_protos`).
+/// `protocol` of the routing rules that lead proxies' replies to [`ROUTES`], as shown by `ip rule`.
+/// It identifies them as Weir's and is not the number of a routing daemon
+/// (`/etc/iproute2/rt_protos`).
 pub const RULES_OF_PROXIES: u8 = 61;
 
-/// Where XDP programs run.
+/// Where XDP programs are attached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Attach {
-    /// In the driver where it can, else in the stack.
+    /// In the NIC driver if supported, otherwise in the kernel's network stack.
     Auto,
-    /// In the NIC's driver.
+    /// In the NIC driver.
     Native,
-    /// In the kernel's stack.
+    /// In the kernel's network stack.
     Generic,
 }

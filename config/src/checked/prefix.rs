@@ -1,4 +1,4 @@
-//! Networks and addresses in networks.
+//! Networks, and addresses with the prefix length of their network.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,21 +8,21 @@ use std::net::IpAddr;
 pub struct Prefix {
     /// First address of the network.
     pub addr: IpAddr,
-    /// Bits that count in the address's own family: 0..=32 or 0..=128.
+    /// Prefix length in the address's own family: 0 to 32 or 0 to 128.
     pub len: u8,
 }
 
-/// An address of an arm with the length of the network that is on link.
+/// An arm's address with the prefix length of its on-link network.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Interface {
     /// The address itself, host bits included.
     pub addr: IpAddr,
-    /// Bits of the on-link network: 1..=32 or 1..=128.
+    /// Prefix length of the on-link network: 1 to 32 or 1 to 128.
     pub len: u8,
 }
 
 impl Prefix {
-    /// Length as it counts in the 128-bit form (IPv4 /24 is 120), which the tables use.
+    /// Returns the prefix length in the 128-bit form (120 for an IPv4 /24) that the tables use.
     pub const fn len128(&self) -> u8 {
         match self.addr {
             IpAddr::V4(_) => 96 + self.len,
@@ -30,30 +30,31 @@ impl Prefix {
         }
     }
 
-    /// True when `addr` is of this family and inside.
+    /// Returns whether `addr` is of the same family and inside the network.
     pub fn contains(&self, addr: IpAddr) -> bool {
         self.addr.is_ipv4() == addr.is_ipv4() && mask(addr, self.len) == self.addr
     }
 
-    /// True when some address is inside both.
+    /// Returns whether the networks have an address in common.
     pub fn overlaps(&self, other: &Prefix) -> bool {
         self.contains(other.addr) || other.contains(self.addr)
     }
 
-    /// True for a prefix of one address.
+    /// Returns whether the prefix is a single address.
     pub const fn is_single(&self) -> bool {
         self.len128() == 128
     }
 }
 
 impl Interface {
-    /// The on-link network.
+    /// Returns the on-link network.
     pub fn network(&self) -> Prefix {
         Prefix { addr: mask(self.addr, self.len), len: self.len }
     }
 }
 
-/// An address and the length after its slash; without one, all bits of its family.
+/// Parses an address and the prefix length after its slash; without one, the length is that of the
+/// whole address.
 pub(crate) fn address_and_length(text: &str) -> Option<(IpAddr, u8)> {
     let (addr, len) = match text.split_once('/') {
         Some((addr, len)) => (addr.parse::<IpAddr>().ok()?, Some(len.parse::<u8>().ok()?)),
@@ -64,7 +65,7 @@ pub(crate) fn address_and_length(text: &str) -> Option<(IpAddr, u8)> {
     (len <= most).then_some((addr, len))
 }
 
-/// The address with all bits after the first `len` cleared, in its own family.
+/// Returns the address with all bits after the first `len` cleared; `len` counts in its own family.
 pub fn mask(addr: IpAddr, len: u8) -> IpAddr {
     match addr {
         IpAddr::V4(v4) => {

@@ -1,4 +1,5 @@
-//! `[private_link]`: who looks after private links, and how Azure is reached for them.
+//! The `[private_link]` section, validated: ownership of private links, and access to Azure for
+//! them.
 
 use std::time::Duration;
 
@@ -6,34 +7,34 @@ use super::{AzureCredential, AzureEndpoints};
 use crate::private_link::Home;
 use crate::private_link::id::ResourceId;
 
-/// `[private_link]`, where private links are looked after.
+/// The `[private_link]` section; present only if private links are managed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PrivateLink {
-    /// A tag of all that is made.
+    /// Tag of all resources that are created.
     pub fleet: String,
-    /// Which of several appliances looks after them.
+    /// The appliance that manages the objects.
     pub owner: PrivateLinkOwner,
-    /// A lease that nobody renewed for so long may be taken.
+    /// Time after which a lease that was not renewed may be taken over.
     pub lease: Duration,
-    /// Where services are made whose objects don't say it.
+    /// Default subscription, resource group and location of services.
     pub home: Home,
-    /// Who we say we are.
+    /// Source of credentials.
     pub credential: AzureCredential,
-    /// Of a user-assigned managed identity.
+    /// Client ID of a user-assigned managed identity.
     pub client_id: Option<String>,
-    /// Of the one for the consumers' side, where that is another one.
+    /// Client ID of the identity for the consumer side, if it is a different one.
     pub endpoint_client_id: Option<String>,
-    /// Which of Azure's clouds; none: the metadata says it.
+    /// Azure cloud; `None` for the one that the metadata names.
     pub environment: Option<String>,
-    /// Where Azure is.
+    /// Addresses of Azure's APIs.
     pub endpoints: AzureEndpoints,
 }
 
-/// Which of several appliances looks after private links.
+/// How the appliance that manages private links is determined.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PrivateLinkOwner {
-    /// The one of this name.
+    /// The appliance of this name.
     Named(String),
-    /// Whoever holds the lease in this private DNS zone.
+    /// The holder of the lease in this private DNS zone.
     Lease(ResourceId),
 }

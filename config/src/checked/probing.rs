@@ -1,30 +1,30 @@
-//! How backends are probed: the part of `[health]` that is about them.
+//! Health checks of backends: their part of the `[health]` section, validated.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The part of `[health]` that is about backends.
+/// Health checks of backends: limits, sources, and defaults of services.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Probing {
-    /// Probes that are under way at once, at most; 1 to 10,000.
+    /// Maximum number of concurrent checks, 1 to 10,000.
     pub at_once: u32,
-    /// Whence they come, one of each family at most.
+    /// Source addresses, at most one per address family.
     pub sources: Vec<IpAddr>,
-    /// Authorities of services that name no file.
+    /// Certificate authorities of services that name no `ca_file`.
     pub ca_file: PathBuf,
-    /// The folder in which files of authorities that services name have to be.
+    /// Directory that must contain the `ca_file` of every service.
     pub ca_folder: PathBuf,
-    /// Of services that don't say: 100 ms to 300 s.
+    /// Default interval, 100 ms to 300 s.
     pub interval: Duration,
-    /// Of services that don't say: 10 ms to the interval.
+    /// Default timeout, 10 ms to the interval.
     pub timeout: Duration,
-    /// Of services that don't say: 1 to 100.
+    /// Default number of consecutive successful checks for a healthy verdict, 1 to 100.
     pub rise: u8,
-    /// Of services that don't say: 1 to 100.
+    /// Default number of consecutive failed checks for an unhealthy verdict, 1 to 100.
     pub fall: u8,
-    /// Of services that don't say: 0 to 50.
+    /// Default maximum delay of a check in percent of the interval, 0 to 50.
     pub jitter_percent: u8,
-    /// How often the rise of one that flaps is doubled at most: 0 to 6.
+    /// Maximum number of doublings of `rise` for a flapping backend, 0 to 6.
     pub damping: u8,
 }

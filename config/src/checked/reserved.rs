@@ -1,22 +1,22 @@
-//! Ports that the appliance itself answers on at its arms' addresses. No frontend may have them:
-//! the cloud's health probe would be balanced to a backend.
+//! Ports on which the appliance itself listens at its arms' addresses. Frontends may not use them:
+//! otherwise the cloud's health probes would be balanced to a backend.
 //!
-//! This is the one rule. The services file is checked against it, and so is every object of every
-//! source before it becomes a row; the region gets the ports for packets that a wildcard frontend
-//! or a network would match ([`Reserved::ports`]).
+//! This is the only implementation of the rule. It validates the services file and every object of
+//! every source before it becomes a table row. The region gets the ports for packets that would
+//! match a wildcard frontend or a network ([`Reserved::ports`]).
 
 use std::net::{IpAddr, SocketAddr};
 
 use super::{Config, Prefix};
 
-/// Most ports that the region has room for ([`Reserved::ports`]).
+/// Maximum number of ports that the region can hold ([`Reserved::ports`]).
 pub const MAX_LOCAL_PORTS: usize = 32;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// Ports that no setting moves: a router connects to the first, and BFD's are fixed by RFC 5881 4
-/// and RFC 5883 5; echo packets come to 3785.
+/// Ports that no setting changes: routers connect to BGP's, BFD's are fixed by RFC 5881 4 and RFC
+/// 5883 5, and BFD echo packets arrive at 3785.
 const ROUTING: [(u8, u16, &str); 4] = [
     (TCP, 179, "BGP"),
     (UDP, 3784, "BFD (single hop)"),
@@ -24,20 +24,21 @@ const ROUTING: [(u8, u16, &str); 4] = [
     (UDP, 3785, "BFD (echo)"),
 ];
 
-/// A port of the appliance itself, and the setting that says so.
+/// A port of the appliance itself, and the setting that reserves it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReservedPort {
-    /// The listener's address; unspecified for all addresses of the family, `::` for both.
+    /// The listener's address; `0.0.0.0` for all IPv4 addresses, `::` for all addresses of both
+    /// families.
     pub addr: IpAddr,
     /// IP protocol number.
     pub protocol: u8,
-    /// The port.
+    /// Port number.
     pub port: u16,
-    /// The setting or protocol that has it: `health.listen`, `gateway "edge"`, `BGP`.
+    /// Setting or protocol that uses the port: `health.listen`, `gateway "edge"`, `BGP`.
     pub holder: String,
-    /// What arrives for it has the punt class `local`, from any source.
+    /// Packets to it are in punt class `local`, whatever their source.
     pub protected: bool,
-    /// It is a tunnel's: packets to it never reach a look-up of frontends.
+    /// The port is a tunnel's: packets to it are never looked up among frontends.
     pub tunnel: bool,
 }
 
@@ -49,7 +50,7 @@ pub struct Reserved {
 }
 
 impl Reserved {
-    /// The ports that `config` reserves.
+    /// Returns the ports that `config` reserves.
     pub fn of(config: &Config) -> Reserved {
         let arms = config.arms().flat_map(|(_, arm)| &arm.addresses);
         let addresses = arms.map(|interface| interface.addr).collect();
@@ -81,7 +82,7 @@ impl Reserved {
         }
     }
 
-    /// Adds a port, unless it is at an address that no arm has: loopback, a management network.
+    /// Adds a port, unless its address is not an arm's: loopback, a management network.
     fn add(
         &mut self,
         (addr, protocol, port): (IpAddr, u8, u16),
@@ -95,11 +96,11 @@ impl Reserved {
         }
     }
 
-    /// The port of the appliance that a frontend at exactly this address, port and protocol would
-    /// have; `0.0.0.0` and `::` stand for all own addresses, as node ports are written.
+    /// Returns the appliance's port that a frontend at exactly this address, port and protocol
+    /// would take; `0.0.0.0` and `::`, as written for node ports, stand for all of its addresses.
     ///
-    /// A frontend of any port or of a network is no conflict: it stays usable for all else, and
-    /// packets to these ports go past it.
+    /// Frontends with any port and networks do not conflict: they remain usable for other traffic,
+    /// and packets to reserved ports bypass them.
     pub fn holder(&self, prefix: &Prefix, port: u16, protocol: u8) -> Option<&ReservedPort> {
         if port == 0 || !prefix.is_single() {
             return None;
@@ -113,13 +114,13 @@ impl Reserved {
         })
     }
 
-    /// The ports whose packets are the kernel's, for the region: all but the tunnels', each once
-    /// per protocol, with what it covers.
+    /// Returns the ports whose packets go to the kernel, for the region: all but those of tunnels.
+    /// A port is listed once for each address or setting that reserves it.
     pub fn ports(&self) -> impl Iterator<Item = &ReservedPort> {
         self.ports.iter().filter(|port| !port.tunnel)
     }
 
-    /// How many places the region needs for [`Reserved::ports`].
+    /// Returns the number of distinct protocol and port pairs in [`Reserved::ports`].
     pub fn distinct(&self) -> usize {
         let mut all: Vec<(u8, u16)> = self.ports().map(|p| (p.protocol, p.port)).collect();
         all.sort_unstable();
@@ -129,7 +130,7 @@ impl Reserved {
 }
 
 impl ReservedPort {
-    /// Whether it is on this address of the appliance.
+    /// Returns whether the port is on this address of the appliance.
     pub fn covers(&self, own: IpAddr) -> bool {
         match self.addr {
             IpAddr::V4(addr) if addr.is_unspecified() => own.is_ipv4(),

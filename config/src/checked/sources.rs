@@ -1,30 +1,30 @@
-//! Sources: who wins over whom, and what becomes of one that isn't heard any more.
+//! Sources of services: precedence, and handling of expired leases.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A `[[source]]`.
+/// A `[[source]]` section.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SourceOf {
-    /// Its name, unique.
+    /// Unique name of the source.
     pub name: String,
-    /// Seconds of its lease unless it asks for one, at most a day; 0 for none.
+    /// Default lease in seconds, at most a day; 0 for no expiry.
     pub lease_s: u32,
-    /// What becomes of what it said when its lease runs out.
+    /// How the source's objects are handled when its lease expires.
     pub on_expiry: OnExpiry,
 }
 
-/// What becomes of what a source said when its lease runs out.
+/// How a source's objects are handled when its lease expires.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Deserialize, Serialize, JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum OnExpiry {
-    /// It still holds.
+    /// The objects stay in force.
     #[default]
     Keep,
-    /// Its backends get no new flows until it is heard again.
+    /// The source's backends get no new flows until it renews the lease or publishes again.
     Quarantine,
-    /// It is gone.
+    /// The objects are removed.
     Release,
 }

@@ -1,47 +1,48 @@
-//! As written: the appliance at AWS.
+//! The `[aws]` section as written: the appliance on AWS.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::checked::{AwsUse, OnLost};
 
-/// The appliance at AWS: it registers itself as a target, and leaves without losing a flow. Without
-/// this section no cloud is asked anything. Credentials, region and endpoints are those of the AWS
+/// The appliance on AWS: it registers itself as a target and deregisters without losing a flow.
+/// Without this section AWS is not used. Credentials, region and endpoints are those of the AWS
 /// SDK: the instance's role, or its environment variables.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Aws {
-    /// `gateway`: a target of a gateway load balancer. `routes`: route tables point at the leader
-    /// of a cluster (for what has no gateway; deprecated).
+    /// `gateway`: register as a target of a gateway load balancer. `routes`: point route tables at
+    /// the leader of a cluster (for setups without a gateway; deprecated).
     pub mode: AwsUse,
-    /// Value of the tag `TAG_PREFIX:cluster` of the target group; mode routes: of all peers and
-    /// route tables.
+    /// Value of the tag `TAG_PREFIX:cluster` of the target group; with mode routes, of all peers
+    /// and route tables.
     pub cluster: String,
     /// ARN of the target group, instead of `cluster`.
     pub target_group: String,
-    /// What stands before the `:` in the keys of tags.
+    /// Prefix of tag keys, the part before the `:`.
     pub tag_prefix: String,
-    /// Interface for people, `eni-...`. Empty: the one whose description or tag `TAG_PREFIX:role`
-    /// says management.
+    /// Management interface, `eni-...`. Empty: the interface whose description or tag
+    /// `TAG_PREFIX:role` is management.
     pub management: String,
-    /// Interface towards the gateway, `eni-...`. Empty: the one whose description or tag says
-    /// ingress, else the one that has the ingress arm's address.
+    /// Interface that faces the gateway, `eni-...`. Empty: the interface whose description or tag
+    /// is ingress, else the one that has the ingress arm's address.
     pub ingress: String,
-    /// Interface towards the backends, `eni-...`. Empty: the one whose description or tag says
-    /// egress.
+    /// Interface that faces the backends, `eni-...`. Empty: the interface whose description or tag
+    /// is egress.
     pub egress: String,
-    /// When somebody else took the registration away: `repair` makes it again, `report` tells it.
+    /// Action when another party removed the registration: `repair` registers again, `report` only
+    /// reports it.
     pub on_lost: OnLost,
-    /// Seconds from the first SIGTERM to the end, at most. Should be longer than the group's
-    /// deregistration delay (300), and shorter than systemd's TimeoutStopSec.
+    /// Maximum number of seconds from the first SIGTERM to the exit. Should be longer than the
+    /// group's deregistration delay (300) and shorter than systemd's TimeoutStopSec.
     #[schemars(range(min = 5, max = 7200))]
     pub drain_cap_s: u32,
-    /// While leaving, nothing is active once no packet came for so many seconds and no flow is in
-    /// the table.
+    /// During shutdown, the appliance counts as idle after this many seconds without a packet, once
+    /// no flow is left in the table.
     #[schemars(range(min = 1, max = 600))]
     pub quiet_s: u32,
-    /// Ask the instance's metadata whether Auto Scaling or spot ends it, leave then, and tell the
-    /// lifecycle hook.
+    /// Poll the instance metadata for termination by Auto Scaling or Spot, start the shutdown when
+    /// it is announced, and complete the lifecycle hook.
     pub hook: bool,
 }
 

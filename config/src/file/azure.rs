@@ -1,62 +1,66 @@
-//! As written: the appliance at Azure.
+//! The `[azure]` section as written: the appliance on Azure.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::checked::{AzureCredential, MadeBy, OnLost, Preboot, Remove, Told};
 
-/// The appliance at Azure: it joins the backend pool of a gateway load balancer, takes the tunnels'
-/// ports and VNIs from there, and leaves without losing a TCP flow. Without this section Azure is
-/// asked nothing.
+/// The appliance on Azure: it joins the backend pool of a gateway load balancer, reads the tunnels'
+/// ports and VNIs from the pool, and leaves without losing a TCP flow. Without this section Azure
+/// is not used.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Azure {
-    /// Name of the backend pool of IPv4, exactly as it is written there. Empty: there is none.
+    /// Name of the IPv4 backend pool, exactly as on Azure. Empty: none.
     pub pool: String,
-    /// The `[[gateway]]` of kind azure that this pool feeds. May be left out where there is one.
+    /// The `[[gateway]]` of kind azure to which this pool belongs. May be omitted if there is only
+    /// one.
     pub gateway: String,
-    /// Name of the backend pool of IPv6. Empty: there is none.
+    /// Name of the IPv6 backend pool, exactly as on Azure. Empty: none.
     pub pool_ipv6: String,
-    /// The `[[gateway]]` of kind azure that the pool of IPv6 feeds.
+    /// The `[[gateway]]` of kind azure to which the IPv6 pool belongs.
     pub gateway_ipv6: String,
-    /// The gateway load balancer, its name or its whole id. Empty: the one of SKU Gateway in the
+    /// The gateway load balancer, its name or resource ID. Empty: the one of SKU Gateway in the
     /// resource group that has the pool.
     pub load_balancer: String,
-    /// Resource group of the load balancer. Empty: this machine's own.
+    /// Resource group of the load balancer. Empty: that of this machine.
     pub resource_group: String,
-    /// `nic`: the interface's IP configuration names the pool. `ip`: the pool names the address
-    /// (Microsoft documents it for other SKUs alone). One pool can't have both.
+    /// How the machine joins the pool. `nic`: the NIC's IP configuration references the pool. `ip`:
+    /// the pool lists the address (Microsoft documents it for other SKUs only). A pool cannot use
+    /// both.
     pub membership: MadeBy,
-    /// When the pool's tunnels are not those of the `[[gateway]]`: `follow` takes the pool's,
-    /// `alarm` only tells.
+    /// Action when the pool's tunnels differ from those of the `[[gateway]]`: `follow` adopts the
+    /// pool's, `alarm` only reports the difference.
     pub tunnels: Told,
-    /// What probes are told until the appliance was able for the first time: `refuse` 503 with the
-    /// reason, `pass` 200.
+    /// Response to probes until the appliance was able to serve for the first time: `refuse`
+    /// responds 503 with the reason, `pass` responds 200.
     pub preboot_health: Preboot,
-    /// When somebody else took the membership away: `repair` joins again, `report` tells it.
+    /// Action when another party removed the membership: `repair` joins again, `report` only
+    /// reports it.
     pub on_lost: OnLost,
-    /// Which memberships are removed on leaving: `own` that Weir made, `always`, or `never`.
+    /// Memberships to remove at shutdown: `own` (created by Weir), `always`, or `never`.
     pub remove: Remove,
-    /// Seconds from the first SIGTERM until the membership is removed, at most.
+    /// Maximum number of seconds from the first SIGTERM until the membership is removed.
     #[schemars(range(min = 5, max = 7200))]
     pub drain_cap_s: u32,
-    /// While leaving, nothing is active once no packet came for so many seconds and no flow is in
-    /// the table.
+    /// During shutdown, the appliance counts as idle after this many seconds without a packet, once
+    /// no flow is left in the table.
     #[schemars(range(min = 1, max = 600))]
     pub quiet_s: u32,
-    /// Ask the machine's metadata for scheduled events and leave before what ends it: reboot,
-    /// redeploy, preemption, termination by the scale set. They are acknowledged.
+    /// Poll the machine's metadata for scheduled events, shut down before those that end the
+    /// machine (reboot, redeploy, preemption, termination by the scale set), and acknowledge them.
     pub events: bool,
-    /// By what it says who it is: `auto` environment variables where they are set, else workload
-    /// identity where its file is, else managed identity.
+    /// Source of credentials: `managed` (managed identity), `workload` (workload identity),
+    /// `environment` (environment variables), or `auto`: environment variables if they are set,
+    /// else workload identity if its token file exists, else managed identity.
     pub credential: AzureCredential,
-    /// Client id of a user-assigned managed identity. Empty: the system-assigned one.
+    /// Client ID of a user-assigned managed identity. Empty: the system-assigned identity.
     pub client_id: String,
-    /// `api-version` for instance and load balancer metadata.
+    /// `api-version` of requests for instance and load balancer metadata.
     pub imds_version: String,
-    /// Address of Azure Resource Manager. Empty: that of the cloud that the metadata names.
+    /// URL of Azure Resource Manager. Empty: that of the cloud named by the metadata.
     pub resource_manager: String,
-    /// Address of the machine's metadata service.
+    /// URL of the machine's metadata service.
     pub metadata: String,
 }
 

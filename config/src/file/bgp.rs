@@ -1,37 +1,38 @@
-//! As written: how BGP peering policies are carried out.
+//! The `[bgp]` section as written: how BGP peering policies are applied.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::checked::{BgpNoBackends, BgpOnConflict};
 
-/// BGP: how policies (objects of kind BgpPeeringPolicy) are carried out. Where none selects this
-/// appliance, it speaks to nobody.
+/// BGP: how policies (objects of kind BgpPeeringPolicy) are applied. If no policy selects this
+/// appliance, it has no BGP sessions.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Bgp {
-    /// BGP identifier of routers to which neither policy nor annotation gives one, written as an
-    /// IPv4 address. Empty: the IPv4 address of `ingress`.
+    /// BGP identifier of virtual routers for which neither policy nor annotation sets one, written
+    /// as an IPv4 address. Empty: the IPv4 address of `ingress`.
     pub router_id: String,
-    /// Folder of keys of sessions (TCP-MD5, RFC 2385, and TCP-AO, RFC 5925). A policy's secret NAME
-    /// is the file `password` in its folder NAME, and a policy's file is a path in this folder;
-    /// links may lead to files in it only. Read again within seconds when they change. Empty: no
-    /// policy can use a key.
+    /// Directory of session keys (TCP-MD5, RFC 2385, and TCP-AO, RFC 5925). A policy's secret NAME
+    /// is the file `password` in the subdirectory NAME, and a policy's key file is a path in this
+    /// directory; symbolic links may only lead to files in it. Changes take effect within seconds.
+    /// Empty: policies cannot use keys.
     pub secrets: String,
-    /// What becomes of routes while several policies select this appliance: `withdraw`, and
-    /// everybody is disconnected; `keep`, they stay as they were.
+    /// Action while several policies select this appliance: `withdraw` closes all sessions, `keep`
+    /// leaves sessions and routes as they were.
     pub on_conflict: BgpOnConflict,
-    /// What becomes of the address of a service that no backend serves: `announce`, or `withdraw`.
-    /// With a traffic policy `local` it is withdrawn in any case.
+    /// Action for the address of a service without serving backends: `announce` or `withdraw`. With
+    /// traffic policy `local` it is always withdrawn.
     pub no_backends: BgpNoBackends,
-    /// Seconds for which routes are marked as about to go (GRACEFUL_SHUTDOWN, RFC 8326) before a
-    /// drain or a stop withdraws them; 0: they are withdrawn at once.
+    /// Seconds for which routes carry the GRACEFUL_SHUTDOWN community (RFC 8326) before a drain or
+    /// shutdown withdraws them; 0: they are withdrawn at once.
     #[schemars(range(max = 86400))]
     pub graceful_shutdown_s: u32,
-    /// Seconds that a stop waits at most until all neighbors have been told of the withdrawal.
+    /// Maximum number of seconds that a shutdown waits until the withdrawals are sent to all
+    /// neighbors.
     #[schemars(range(min = 1, max = 3600))]
     pub stop_s: u32,
-    /// Seconds that a stop then waits for routers to have moved the traffic.
+    /// Seconds that a shutdown then waits for routers to move the traffic.
     #[schemars(range(max = 86400))]
     pub settle_s: u32,
 }

@@ -1,4 +1,4 @@
-//! What holds for keys that nobody wrote: the lowest layer.
+//! Defaults of all keys, the lowest layer.
 
 use super::{
     Arm, Attach, Control, Fastpath, File, Flows, Health, Icmp, Idle, Metrics, Nat, NoService,

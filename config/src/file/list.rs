@@ -1,6 +1,7 @@
-//! Lists that may be written as one value.
+//! Deserialization of lists that may be written as a single value.
 
-/// Takes a string where a list of strings is meant, because one address is the usual case.
+/// Deserializes a string or a list of strings as a list, because a single address is the usual
+/// case.
 pub(super) fn one_or_many<'de, D>(from: D) -> Result<Vec<String>, D::Error>
 where
     D: serde::Deserializer<'de>,

@@ -1,49 +1,51 @@
-//! As written: Azure Private Link Services that this appliance looks after.
+//! The `[private_link]` section as written: Azure Private Link Services managed by this appliance.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::checked::AzureCredential;
 
-/// Objects of kind PrivateLinkService are looked after at Azure; without this section they are
-/// kept, and nothing is made of them. How Azure is reached is as `[azure]` says where a key is left
-/// empty.
+/// Manages objects of kind PrivateLinkService on Azure. Without this section such objects are
+/// stored and have no effect. Keys that are empty take the value of `[azure]` where stated.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PrivateLink {
-    /// Name of the appliances that look after the same objects, a tag of all that they make: 1 to
-    /// 63 of a-z, 0-9, `-`, `.`, `_`. Another one doesn't know what was made before.
+    /// Name of the group of appliances that manage the same objects; every resource that they
+    /// create carries it as a tag: 1 to 63 characters of a-z, 0-9, `-`, `.` and `_`. After a
+    /// change, resources created before are not recognized.
     pub fleet: String,
-    /// Name of the appliance that looks after the objects; the others observe. Empty: this one, or
-    /// whoever holds the lease.
+    /// Name of the appliance that manages the objects; all others observe. Empty: this appliance,
+    /// or with `lease_zone` the holder of the lease.
     pub owner: String,
-    /// Id of a private DNS zone in which several appliances choose their owner by a lease. Empty:
-    /// there is no lease.
+    /// Resource ID of a private DNS zone in which several appliances elect their owner by a lease.
+    /// Empty: no lease.
     pub lease_zone: String,
-    /// Seconds after which another appliance takes a lease that was not renewed, the same on all of
-    /// them. It is renewed three times as often.
+    /// Seconds after which another appliance takes over a lease that was not renewed; must be equal
+    /// on all appliances. The owner renews the lease three times within this period.
     #[schemars(range(min = 15, max = 3600))]
     pub lease_s: u32,
-    /// Id of the subscription of services whose objects name none. Empty: each names its own.
+    /// ID of the subscription of objects that name none. Empty: each object must name one.
     pub subscription: String,
     /// Resource group of services, and of their load balancers, whose objects name none. Empty:
-    /// each names its own.
+    /// each object must name one.
     pub resource_group: String,
-    /// Location of services whose objects name none: `westeurope`. Empty: each names its own.
+    /// Location of objects that name none, for example `westeurope`. Empty: each object must name
+    /// one.
     pub location: String,
-    /// By what it says who it is, as `azure.credential`.
+    /// Source of credentials, as `azure.credential`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credential: Option<AzureCredential>,
-    /// Client id of a user-assigned managed identity. Empty: as `azure.client_id`.
+    /// Client ID of a user-assigned managed identity. Empty: as `azure.client_id`.
     pub client_id: String,
-    /// The same for the consumers' side: endpoint, zones, records. Empty: one identity does both.
+    /// Client ID of a user-assigned managed identity for the consumer side: endpoints, zones and
+    /// records. Empty: one identity is used for both sides.
     pub endpoint_client_id: String,
-    /// Which of Azure's clouds: `AzurePublicCloud`, `AzureUSGovernmentCloud`, `AzureChinaCloud`.
-    /// Empty: the machine's metadata is asked. Set it on a machine that is not at Azure.
+    /// Azure cloud: `AzurePublicCloud`, `AzureUSGovernmentCloud` or `AzureChinaCloud`. Empty: taken
+    /// from the machine's metadata. Set it on machines outside Azure.
     pub environment: String,
-    /// Address of Azure Resource Manager. Empty: as `azure.resource_manager`, else the cloud's.
+    /// URL of Azure Resource Manager. Empty: as `azure.resource_manager`, else that of the cloud.
     pub resource_manager: String,
-    /// Address of the machine's metadata service. Empty: as `azure.metadata`.
+    /// URL of the machine's metadata service. Empty: as `azure.metadata`.
     pub metadata: String,
 }
 

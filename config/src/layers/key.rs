@@ -1,11 +1,11 @@
-//! Keys as dotted paths, and as people write them.
+//! Keys as dotted paths, and their notation in messages.
 
-/// The path of `key` below `at`.
+/// Returns the path of `key` below `at`.
 pub(crate) fn join(at: &str, key: &str) -> String {
     if at.is_empty() { key.to_owned() } else { format!("{at}.{key}") }
 }
 
-/// `gateway.0.sources` as people write it: `gateway[0].sources`.
+/// Returns the notation for messages: `gateway[0].sources` for `gateway.0.sources`.
 pub(crate) fn spoken(path: &str) -> String {
     let mut out = String::new();
     for part in path.split('.') {

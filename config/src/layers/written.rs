@@ -1,4 +1,4 @@
-//! Files as they are written, and where in them each key and value stands.
+//! Parsing of configuration files, with the positions of keys and values.
 
 use std::ops::Range;
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::key::join;
 use crate::error::{ConfigError, Problem, Text, Which};
 use crate::yaml::{Broken, Document, Documents, Places};
 
-/// A file as it is written, TOML or YAML, and where in it each key and value stands.
+/// A parsed file, TOML or YAML, with the positions of its keys and values.
 pub(crate) struct Written {
     pub(super) text: Text,
     pub(super) name: String,
@@ -31,8 +31,8 @@ impl Written {
         Written::parse(&path.display().to_string(), text)
     }
 
-    /// All syntax errors of the text at once, or its values with their places. It is YAML, or JSON,
-    /// where its name says so, and where a name says nothing and a mapping comes first.
+    /// Parses a text, or returns all its syntax errors. The format is YAML (which includes JSON) if
+    /// the extension says so, and, without a known extension, if the text is a YAML mapping.
     pub(crate) fn parse(name: &str, text: String) -> Result<Written, ConfigError> {
         let shown = Arc::new(NamedSource::new(name, text.clone()));
         let first = || Documents::new(&text, false).next();
@@ -56,7 +56,7 @@ impl Written {
         Ok(file)
     }
 
-    /// One document whose keys are those of the TOML shape.
+    /// Parses a single YAML document with the same keys as TOML.
     fn yaml(name: &str, shown: Text, text: &str) -> Result<Written, ConfigError> {
         let mut file =
             Written { text: shown, name: name.into(), dict: Dict::new(), spans: Places::new() };
@@ -80,7 +80,7 @@ impl Written {
     }
 
     fn broken(&self, broken: &Broken, text: &str) -> Problem {
-        // A place at the end of a line, or of the text, shows the character before.
+        // A position at the end of a line, or of the text, is shown at the character before.
         let start = broken.at.min(text.len().saturating_sub(1));
         let start = (0..=start).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
         let len = text.get(start..).and_then(|rest| rest.chars().next()).map_or(0, char::len_utf8);
@@ -142,14 +142,14 @@ impl Written {
                 Value::from(values)
             }
             DeValue::Table(table) => Value::from(self.table(table, at)),
-            // No key takes one: the text makes the type error say what was found.
+            // No key is a float or a time: as a string, the type error shows what was found.
             DeValue::Float(float) => Value::from(float.to_string()),
             DeValue::Datetime(moment) => Value::from(moment.to_string()),
         }
     }
 }
 
-/// As from TOML, in which nothing can be null: such a key isn't there.
+/// Converts a mapping. Keys with null are dropped, since TOML has no null.
 fn dict(map: Map<String, Json>) -> Dict {
     let there = map.into_iter().filter(|(_, value)| !value.is_null());
     there.map(|(key, value)| (key, value_of(value))).collect()
@@ -161,7 +161,7 @@ fn value_of(json: Json) -> Value {
         Json::Array(list) => Value::from(list.into_iter().map(value_of).collect::<Vec<Value>>()),
         Json::String(text) => Value::from(text),
         Json::Bool(yes) => Value::from(yes),
-        // No key takes a float: the text makes the type error say what was found.
+        // No key is a float: as a string, the type error shows what was found.
         Json::Number(number) => match number.as_i64() {
             Some(number) => Value::from(number),
             None => Value::from(number.to_string()),

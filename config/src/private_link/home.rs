@@ -1,26 +1,26 @@
-//! Where services are made whose objects don't say it: `[private_link]` says it for all.
+//! Default subscription, resource group and location of services, from `[private_link]`.
 
 use super::spec::{Spec, group, location, subscription};
 use crate::wrong::Wrong;
 
 type Check = fn(&str, &str) -> Result<(), Wrong>;
 
-/// What objects may leave out. An empty one is none.
+/// Values that objects may omit. An empty one is not set.
 ///
-/// The machine's own metadata is not asked for it: appliances that share objects may run in several
-/// resource groups, and whoever takes over has to look where its predecessor made things.
+/// They are not taken from the machine's metadata: appliances that share objects may run in several
+/// resource groups, and a new owner must find what its predecessor created.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Home {
-    /// Id of the subscription in which services are made.
+    /// ID of the subscription of services.
     pub subscription: String,
-    /// The resource group in which they are made, and in which load balancers are looked for.
+    /// Resource group of services, and of the load balancers to look up.
     pub resource_group: String,
-    /// `westeurope`.
+    /// Location of services, for example `westeurope`.
     pub location: String,
 }
 
 impl Home {
-    /// What of it can't be as it is, by the configuration's keys.
+    /// Returns the validation errors, by key of the configuration.
     pub fn check(&self) -> Vec<Wrong> {
         let checked: [(Check, &str, &String); 3] = [
             (subscription, "private_link.subscription", &self.subscription),
@@ -31,7 +31,7 @@ impl Home {
         given.filter_map(|(check, key, text)| check(key, text).err()).collect()
     }
 
-    /// Says in an object what it leaves out.
+    /// Fills in the values that an object omits.
     pub fn fill(&self, spec: &mut Spec) {
         for (field, known) in [
             (&mut spec.subscription, &self.subscription),
@@ -46,10 +46,10 @@ impl Home {
 }
 
 impl Spec {
-    /// Whether all is said, by the object or by [`Home`], that a service needs.
+    /// Checks that the object or [`Home`] sets everything that a service needs.
     ///
     /// # Errors
-    /// The first field that nobody says.
+    /// Returns the first field that is not set.
     pub fn complete(&self) -> Result<(), Wrong> {
         for (field, text) in [
             ("subscription", &self.subscription),

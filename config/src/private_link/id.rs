@@ -1,16 +1,18 @@
-//! Ids of resources. Azure writes the same id in several cases, so they are compared without it.
+//! Resource IDs of Azure. Azure writes the same ID with different case, so that comparison ignores
+//! case.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
 use serde::{Deserialize, Serialize};
 
-/// `/subscriptions/S/resourceGroups/G/providers/P/TYPE/NAME[/TYPE/NAME...]`, kept as it was told.
+/// Resource ID `/subscriptions/S/resourceGroups/G/providers/P/TYPE/NAME[/TYPE/NAME...]`, with the
+/// case in which it was given.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ResourceId(String);
 
-/// This is no id of a resource in a resource group.
+/// Error: the text is not the ID of a resource in a resource group.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "`{0}` is no id of a resource: it has to be \
@@ -19,14 +21,14 @@ pub struct ResourceId(String);
 pub struct NoId(pub String);
 
 impl ResourceId {
-    /// The id that `text` is.
+    /// Parses a resource ID.
     ///
     /// # Errors
-    /// It is none.
+    /// Returns an error if the text is not a resource ID.
     pub fn parse(text: &str) -> Result<ResourceId, NoId> {
         let wrong = || NoId(text.to_owned());
         let parts: Vec<&str> = text.strip_prefix('/').ok_or_else(wrong)?.split('/').collect();
-        // Azure's own examples misspell `providers`: its place is what counts.
+        // Azure's own examples misspell `providers`, so that the word itself is not checked.
         let right = parts.len() >= 8
             && parts.len().is_multiple_of(2)
             && parts.iter().all(|part| !part.is_empty())
@@ -35,7 +37,8 @@ impl ResourceId {
         if right { Ok(ResourceId(text.to_owned())) } else { Err(wrong()) }
     }
 
-    /// A resource of `Microsoft.Network` (`kind` may be `loadBalancers`).
+    /// Returns the ID of a resource of provider `Microsoft.Network`; `kind` is for example
+    /// `loadBalancers`.
     pub fn network(subscription: &str, group: &str, kind: &str, name: &str) -> ResourceId {
         ResourceId(format!(
             "/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.Network/\
@@ -43,12 +46,12 @@ impl ResourceId {
         ))
     }
 
-    /// A part of this resource, `kind` and `name`.
+    /// Returns the ID of a child resource, given its type and name.
     pub fn child(&self, kind: &str, name: &str) -> ResourceId {
         ResourceId(format!("{}/{kind}/{name}", self.0))
     }
 
-    /// What this is a part of; none where it is a part of nothing.
+    /// Returns the ID of the parent resource, or `None` for a top-level resource.
     pub fn parent(&self) -> Option<ResourceId> {
         let (above, _) = self.0.rsplit_once('/')?;
         let (above, _) = above.rsplit_once('/')?;
@@ -59,22 +62,22 @@ impl ResourceId {
         self.0.split('/').nth(at + 1).unwrap_or_default()
     }
 
-    /// Id of its subscription.
+    /// Returns the ID of the subscription.
     pub fn subscription(&self) -> &str {
         self.part(1)
     }
 
-    /// Its resource group.
+    /// Returns the name of the resource group.
     pub fn group(&self) -> &str {
         self.part(3)
     }
 
-    /// Its own name, the last part.
+    /// Returns the name of the resource, the last part.
     pub fn name(&self) -> &str {
         self.0.rsplit('/').next().unwrap_or_default()
     }
 
-    /// The name behind a type, whatever its case: `named("virtualNetworks")`.
+    /// Returns the name that follows a type, ignoring case: `named("virtualNetworks")`.
     pub fn named(&self, kind: &str) -> Option<&str> {
         let mut parts = self.0.split('/').skip(7);
         while let (Some(found), Some(name)) = (parts.next(), parts.next()) {
@@ -85,7 +88,7 @@ impl ResourceId {
         None
     }
 
-    /// As it was told.
+    /// Returns the ID with the case in which it was given.
     pub fn as_str(&self) -> &str {
         &self.0
     }

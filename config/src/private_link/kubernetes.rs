@@ -1,4 +1,4 @@
-//! The same in the shape in which Kubernetes' users write it: `AzurePrivateLinkService`.
+//! Conversion of the Kubernetes resource `AzurePrivateLinkService` to the desired state.
 
 use std::net::IpAddr;
 
@@ -8,15 +8,16 @@ use serde_json::{Map, Value};
 use super::spec::{Address, EndpointSpec, Paused, Spec, Zone};
 use crate::wrong::Wrong;
 
-/// The annotation that names the cluster for which it is, `NAMESPACE/NAME`.
+/// Annotation with the cluster of the resource, `NAMESPACE/NAME`.
 pub const ANNOTATION_CLUSTER: &str = "hypershift.openshift.io/cluster";
-/// What makes the cluster's names unique; the cluster's name where it is left out.
+/// Annotation that makes names unique among clusters; the cluster's name if omitted.
 const ANNOTATION_ID: &str = "weir.dev/cluster-id";
-/// `true`, or until when by RFC 3339.
+/// Annotation that pauses reconciliation: `true`, or an end time in RFC 3339 format.
 const ANNOTATION_PAUSED: &str = "weir.dev/paused";
-/// The resource group of service and load balancer, where it is not that of the endpoint.
+/// Annotation with the resource group of service and load balancer; that of the endpoint if
+/// omitted.
 const ANNOTATION_GROUP: &str = "weir.dev/service-resource-group";
-/// Names within the base domain, with commas between.
+/// Annotation with record names in the base domain, separated by commas.
 const ANNOTATION_RECORDS: &str = "weir.dev/base-domain-records";
 
 #[derive(Deserialize)]
@@ -55,21 +56,21 @@ struct Fields {
     base_domain: Option<String>,
 }
 
-/// The object that has the cluster's own zone.
+/// Name of the resource that owns the cluster's own zone.
 const ROUTER: &str = "private-router";
 
-/// An object among those of its cluster: HyperShift writes one for the private router and one for
-/// OAuth, which share a network, and so zones.
+/// A resource among those of its cluster. HyperShift creates one for the private router and one for
+/// OAuth, which share a network and therefore DNS zones.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Sibling {
-    /// `namespace/name` of the cluster.
+    /// Cluster, as `namespace/name`.
     cluster: String,
     namespace: String,
     name: String,
 }
 
 impl Sibling {
-    /// Of an object as it is written; none where it doesn't name its cluster.
+    /// Returns the sibling for a resource, or `None` if it names no cluster.
     pub fn of(json: &Value) -> Option<Sibling> {
         let meta = &json["metadata"];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -83,11 +84,11 @@ impl Sibling {
     }
 }
 
-/// What of the names that lead to a cluster is this object's, beside its siblings.
+/// DNS names of a cluster that this resource owns, rather than its siblings.
 struct Part {
-    /// The cluster's own zone.
+    /// The resource owns the cluster's own zone.
     own_zone: bool,
-    /// Names within the base domain, without `-CLUSTER`.
+    /// Record names in the base domain, without `-CLUSTER`.
     base: &'static [&'static str],
 }
 
@@ -111,10 +112,11 @@ impl Part {
     }
 }
 
-/// Its name, `namespace/name`, and what it wants beside its siblings, of which it may be one.
+/// Returns the resource's name, `namespace/name`, and its desired state beside its siblings, which
+/// may include the resource itself.
 ///
 /// # Errors
-/// The first field that can't be as it is, by its path in this shape.
+/// Returns the first invalid field, by its path in the Kubernetes resource.
 pub fn from_kubernetes(json: &Value, siblings: &[Sibling]) -> Result<(String, Spec), Wrong> {
     let Written { metadata, spec } = Written::deserialize(json).map_err(|error| {
         let allowed = "write the fields of AzurePrivateLinkService";
@@ -189,7 +191,7 @@ fn cluster(note: Option<&str>) -> Result<&str, Wrong> {
     })
 }
 
-/// The names within the base domain: those that are written, else those of its part.
+/// Returns the record names in the base domain: those of the annotation, else those of the part.
 fn base_records(cluster: &str, written: Option<&str>, served: &[&str]) -> Vec<String> {
     let served: Vec<&str> = match written {
         Some(text) => text.split(',').map(str::trim).collect(),
@@ -198,7 +200,8 @@ fn base_records(cluster: &str, written: Option<&str>, served: &[&str]) -> Vec<St
     served.into_iter().map(|part| format!("{part}-{cluster}")).collect()
 }
 
-/// The path in this shape of a field of ours; the zone of the base domain is told by its place.
+/// Converts the path of a field to that of the Kubernetes resource; the zone of the base domain is
+/// identified by its index.
 fn theirs(field: &str, base_zone: Option<usize>) -> String {
     let base = base_zone.map(|at| format!("spec.endpoint.zones[{at}]"));
     if base.is_some_and(|base| field.starts_with(&base)) {

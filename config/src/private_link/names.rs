@@ -1,16 +1,16 @@
-//! What Azure takes for a name.
+//! Validation of names of Azure resources.
 
 use crate::wrong::Wrong;
 
-/// Azure's longest name of a service, an endpoint, a subnet.
+/// Maximum length of the name of a service, an endpoint or a subnet on Azure.
 pub const LONGEST: usize = 80;
-/// How our tags begin.
+/// Prefix of tags that Weir writes itself.
 pub const TAG_PREFIX: &str = "weir-";
 
-/// Whether Azure takes a name.
+/// Validates the name of an Azure resource.
 ///
 /// # Errors
-/// It doesn't.
+/// Returns an error if Azure does not accept the name.
 pub fn allowed(field: &str, name: &str) -> Result<(), Wrong> {
     let inner = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let right = name.starts_with(|c: char| c.is_ascii_alphanumeric())

@@ -1,4 +1,4 @@
-//! What is wanted, and what is wrong with it.
+//! Desired state of a private link service, and its validation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -11,97 +11,97 @@ use super::names;
 use super::time::Time;
 use crate::wrong::Wrong;
 
-/// Subscriptions that may be listed.
+/// Maximum number of subscriptions in a list.
 const SUBSCRIPTIONS_MAX: usize = 50;
 
-/// A private link service in front of an internal load balancer, and where it is wanted the
-/// endpoint that leads to it.
+/// A private link service in front of an internal load balancer, and optionally the private
+/// endpoint that connects to it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Spec {
-    /// Address of the internal load balancer's frontend; it may be told later.
+    /// Address of the internal load balancer's frontend; may be set later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load_balancer_ip: Option<IpAddr>,
-    /// Id of the subscription in which the service is made; `private_link.subscription` where it is
-    /// left out.
+    /// ID of the service's subscription; omitted for `private_link.subscription`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub subscription: String,
-    /// The resource group in which it is made, and in which the load balancer is looked for;
-    /// `private_link.resource_group` where it is left out.
+    /// Resource group of the service and of the load balancer; omitted for
+    /// `private_link.resource_group`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub resource_group: String,
-    /// `westeurope`: that of the load balancer; `private_link.location` where it is left out.
+    /// Location of the load balancer, for example `westeurope`; omitted for
+    /// `private_link.location`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub location: String,
-    /// The service's name at Azure; `pls-...` where it is left out.
+    /// Name of the service on Azure; omitted for a generated name, `pls-...`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_name: Option<String>,
-    /// What makes names unique among clusters: a part of the service's name.
+    /// Makes names unique among clusters: a part of the service's name.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub cluster: String,
-    /// Id of the subnet whose addresses the service translates to; one is found and made in the
-    /// load balancer's network where it is left out.
+    /// ID of the subnet to whose addresses the service translates; omitted, a subnet in the load
+    /// balancer's network is found or created.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nat_subnet: Option<Address>,
-    /// Subscriptions that may connect, besides that of the endpoint.
+    /// Subscriptions that may connect, in addition to that of the endpoint.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub additional_allowed_subscriptions: Vec<String>,
-    /// Which of those are let in without being asked about: all that may connect where it is left
-    /// out.
+    /// Subscriptions whose connections are approved automatically; omitted for all that may
+    /// connect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auto_approved_subscriptions: Option<Vec<String>>,
-    /// Tags for everything that is made.
+    /// Tags of all resources that are created.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
-    /// `true`, or until when by RFC 3339: nothing is made or changed meanwhile.
+    /// `true`, or an end time in RFC 3339 format: nothing is created or changed until then.
     #[serde(skip_serializing_if = "Paused::is_no")]
     pub paused: Paused,
-    /// The consumers' side; none where others make it.
+    /// The private endpoint on the consumer side; omitted if it is created by other means.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<EndpointSpec>,
 }
 
-/// The consumers' side.
+/// The private endpoint on the consumer side.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EndpointSpec {
-    /// Id of the subnet in which the endpoint is made.
+    /// ID of the endpoint's subnet.
     pub subnet: Address,
-    /// Id of the network in which the names are to be known.
+    /// ID of the virtual network in which the DNS names are resolved.
     pub network: Address,
-    /// The resource group in which endpoint and zones are made; the subnet's where it is left out.
+    /// Resource group of the endpoint and its zones; omitted for that of the subnet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource_group: Option<String>,
-    /// The zones with the names that lead to the endpoint.
+    /// Private DNS zones with the names that resolve to the endpoint.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub zones: Vec<Zone>,
 }
 
-/// A private DNS zone, and which names of it lead to the endpoint.
+/// A private DNS zone, and its records that resolve to the endpoint.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Zone {
-    /// `shop.example.internal`.
+    /// Name of the zone, for example `shop.example.internal`.
     pub name: String,
-    /// Names relative to the zone: `api`, `*.apps`, `@`.
+    /// Record names relative to the zone: `api`, `*.apps`, `@`.
     pub records: Vec<String>,
-    /// Name of its link to the network; `<object>-<zone>-vnet-link` where it is left out.
+    /// Name of the zone's link to the network; omitted for `<object>-<zone>-vnet-link`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
 }
 
-/// The id of a resource at Azure.
+/// ID of an Azure resource.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Address(#[schemars(with = "String")] pub ResourceId);
 
-/// Whether nothing is to be made or changed.
+/// Whether reconciliation is paused.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Paused {
-    /// It is, or it isn't.
+    /// Paused or not, without an end time.
     Yes(bool),
-    /// Until then, by RFC 3339; what is no time doesn't pause.
+    /// Paused until this time in RFC 3339 format; an invalid time does not pause.
     Until(String),
 }
 
@@ -116,7 +116,8 @@ impl Paused {
         *self == Paused::Yes(false)
     }
 
-    /// Until when it is; a long time where nobody says. None where it isn't paused.
+    /// Returns when the pause ends, the maximum time if it has no end, or `None` if it is not
+    /// paused.
     pub fn until(&self, now: Time) -> Option<Time> {
         let until = match self {
             Paused::Yes(yes) => yes.then_some(Time(u64::MAX)),
@@ -130,12 +131,12 @@ impl Paused {
 }
 
 impl Spec {
-    /// What is wrong with it: the first field that can't be as it is.
+    /// Validates the desired state.
     ///
     /// # Errors
-    /// That field, what is wrong, and what is allowed.
+    /// Returns the first invalid field, its fault, and what is allowed.
     pub fn check(&self) -> Result<(), Wrong> {
-        // What is left out the configuration may say.
+        // Omitted fields may be set in the configuration.
         if !self.subscription.is_empty() {
             subscription("spec.subscription", &self.subscription)?;
         }
@@ -199,15 +200,15 @@ impl Spec {
         Ok(())
     }
 
-    /// The subscriptions that may connect, in small letters: that of the endpoint, and those that
-    /// are listed.
+    /// Returns the subscriptions that may connect, in lower case: that of the endpoint, and the
+    /// listed ones.
     pub fn allowed(&self) -> BTreeSet<String> {
         let own = self.endpoint.iter().map(|endpoint| endpoint.subnet.0.subscription());
         let listed = self.additional_allowed_subscriptions.iter().map(String::as_str);
         own.chain(listed).map(str::to_ascii_lowercase).collect()
     }
 
-    /// Those of them that are let in without being asked about.
+    /// Returns the subscriptions whose connections are approved automatically.
     pub fn approved(&self) -> BTreeSet<String> {
         match &self.auto_approved_subscriptions {
             Some(listed) => listed.iter().map(|id| id.to_ascii_lowercase()).collect(),
@@ -266,7 +267,7 @@ impl Zone {
     }
 }
 
-/// A part of a host name; underscores are allowed in records.
+/// Returns whether the text is a label of a host name; underscores are allowed in records.
 fn label(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     let edge = |byte: Option<&u8>| byte.is_some_and(|byte| *byte != b'-');
@@ -277,7 +278,7 @@ fn label(text: &str) -> bool {
         && edge(bytes.last())
 }
 
-/// Groups of eight, four, four, four and twelve hexadecimal digits.
+/// Returns whether the text is a UUID: groups of 8, 4, 4, 4 and 12 hexadecimal digits.
 fn is_uuid(text: &str) -> bool {
     text.split('-').map(str::len).eq([8, 4, 4, 4, 12])
         && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')

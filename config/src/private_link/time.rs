@@ -1,4 +1,4 @@
-//! Moments in seconds since 1970, as objects store them.
+//! Times in seconds since 1970, as stored in objects.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -14,26 +14,26 @@ use crate::rfc3339;
 pub struct Time(pub u64);
 
 impl Time {
-    /// By the machine's clock.
+    /// Returns the current time of the machine's clock.
     pub fn now() -> Time {
         SystemTime::now().into()
     }
 
-    /// So much later.
+    /// Returns the time `more` later.
     #[must_use]
     pub fn after(self, more: Duration) -> Time {
-        // A part of a second counts as one: nobody is to come too early.
+        // Rounded up to whole seconds, so that the time is never reached too early.
         let seconds = more.as_secs().saturating_add(u64::from(more.subsec_nanos() > 0));
         Time(self.0.saturating_add(seconds))
     }
 
-    /// How long ago `earlier` was; nothing where it is still to come.
+    /// Returns the time that has passed since `earlier`, or zero if it is in the future.
     pub fn since(self, earlier: Time) -> Duration {
         Duration::from_secs(self.0.saturating_sub(earlier.0))
     }
 
-    /// By RFC 3339, with `Z` or an offset: `2026-11-22T08:00:00+02:00`. Parts of a second are cut
-    /// off.
+    /// Parses a time in RFC 3339 format, with `Z` or an offset: `2026-11-22T08:00:00+02:00`.
+    /// Fractions of a second are truncated.
     pub fn read(text: &str) -> Option<Time> {
         rfc3339::parse(text).map(Time::from)
     }

@@ -1,10 +1,10 @@
-//! Which files are read, and which are not: links, devices, FIFOs, long ones.
+//! Tests of reading secret files: links, devices, FIFOs, and files that are too long.
 
 use std::os::unix::fs::symlink;
 
 use super::*;
 
-/// A folder of its own, removed at the end of the test.
+/// A temporary directory, removed at the end of the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -38,7 +38,7 @@ fn links_work_within_the_folder_and_not_out_of_it() {
     let inside = folder.inside();
     std::fs::write(folder.0.join("other"), "other").unwrap();
     std::fs::write(inside.join("plain"), "key\n").unwrap();
-    // As Kubernetes mounts a secret: password -> ..data/password, ..data -> ..2026.
+    // The layout of a Kubernetes secret mount: password -> ..data/password, ..data -> ..2026.
     std::fs::create_dir_all(inside.join("peers/..2026")).unwrap();
     std::fs::write(inside.join("peers/..2026/password"), "mounted").unwrap();
     symlink("..2026", inside.join("peers/..data")).unwrap();
@@ -60,7 +60,7 @@ fn links_work_within_the_folder_and_not_out_of_it() {
 fn what_is_no_regular_file_or_too_long_is_refused_without_blocking() {
     let folder = Folder::new("kinds");
     let inside = folder.inside();
-    // A FIFO without a writer would block who opens it.
+    // Opening a FIFO without a writer would block.
     let made = rustix::fs::mknodat(
         CWD,
         inside.join("fifo"),
@@ -80,7 +80,7 @@ fn what_is_no_regular_file_or_too_long_is_refused_without_blocking() {
         std::fs::write(inside.join("long"), long).unwrap();
         assert_eq!(folder.key("long"), Err(Cause::TooLong(80)));
     }
-    // One that the operator names may be anywhere, and is no device either.
+    // Files named in the configuration may be anywhere, but must not be devices either.
     let longest = inside.join("longest");
     assert_eq!(read(&longest, SecretKind::Token).map(|text| text.len()), Ok(82));
     for device in ["/dev/zero", "/dev"] {

@@ -1,4 +1,4 @@
-//! What a frontend answers on and where a backend is.
+//! Addresses of frontends and backends.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -7,7 +7,7 @@ use crate::checked::Prefix;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Whose packets a frontend is for.
+/// Scope of a frontend: packets from outside the cluster or from within.
 #[derive(
     Clone,
     Copy,
@@ -24,49 +24,51 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Reach {
-    /// Packets from outside of the cluster: what an appliance sees.
+    /// Packets from outside the cluster, which are those that an appliance receives.
     #[default]
     External,
-    /// Packets from within the cluster. Kept, chosen for and dumped, so that other components can
-    /// read it; no packet at an appliance is of this kind.
+    /// Packets from within the cluster. Such frontends are stored, get backends and are dumped for
+    /// other components to read; an appliance receives no such packets.
     Internal,
 }
 
-/// What a frontend answers on; unique over all services.
+/// Address of a frontend; unique over all services.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Address {
-    /// One address or a network.
+    /// A single address or a network.
     pub prefix: Prefix,
     /// Port; 0 for any.
     pub port: u16,
     /// IP protocol number; 0 for any.
     pub protocol: u8,
-    /// Whose packets.
+    /// Whether the frontend is for packets from outside or within the cluster.
     pub reach: Reach,
-    /// Gateway endpoint that it is limited to (GENEVE endpoint id, external VNI); 0 for all.
+    /// Gateway endpoint to which the frontend is restricted (GENEVE endpoint ID, external VNI); 0
+    /// for all.
     pub endpoint: u64,
 }
 
 impl Address {
-    /// One address with port and protocol, for packets from outside, of any endpoint.
+    /// Creates the address of an external frontend for all gateway endpoints.
     pub fn new(addr: IpAddr, port: u16, protocol: u8) -> Address {
         let len = if addr.is_ipv4() { 32 } else { 128 };
         let prefix = Prefix { addr, len };
         Address { prefix, port, protocol, reach: Reach::External, endpoint: 0 }
     }
 
-    /// The same for packets from within.
+    /// Returns the same address for packets from within the cluster.
     pub fn internal(self) -> Address {
         Address { reach: Reach::Internal, ..self }
     }
 
-    /// Whether it is of IPv4.
+    /// Returns whether the address is IPv4.
     pub fn is_ipv4(&self) -> bool {
         self.prefix.addr.is_ipv4()
     }
 }
 
-/// `203.0.113.10:80/TCP`, `[::1]:80/TCP/i`, `10.0.0.0/8:*/*`, with `@1f2e` for an endpoint.
+/// Formats as `203.0.113.10:80/TCP`, `[::1]:80/TCP/i` (internal) or `10.0.0.0/8:*/*`, with `@1f2e`
+/// appended for an endpoint.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.prefix.is_single(), self.prefix.addr) {
@@ -86,18 +88,18 @@ impl fmt::Display for Address {
     }
 }
 
-/// Where a backend is. Services share it; protocol 0 is one that serves any.
+/// Address of a backend, which several services may share.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Endpoint {
-    /// Its address.
+    /// IP address of the backend.
     pub addr: IpAddr,
-    /// Its port; 0 keeps the frontend's.
+    /// Port; 0 keeps the frontend's.
     pub port: u16,
     /// IP protocol number; 0 for any.
     pub protocol: u8,
 }
 
-/// As [`Address`].
+/// Formats like [`Address`].
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.addr {
@@ -124,12 +126,12 @@ fn end(f: &mut fmt::Formatter<'_>, port: u16, protocol: u8) -> fmt::Result {
     }
 }
 
-/// Whether an address is a single one and none: `0.0.0.0` or `::`.
+/// Returns whether the address is the unspecified address, `0.0.0.0` or `::`.
 pub fn is_unspecified(address: &Address) -> bool {
     address.prefix.is_single() && address.prefix.addr.is_unspecified()
 }
 
-/// Where the wildcard of an address would be; none for networks.
+/// Returns the same address with `0.0.0.0` or `::`, or `None` for networks.
 pub fn wildcard_of(address: &Address) -> Option<Address> {
     let addr = match address.prefix.addr {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),

@@ -1,4 +1,4 @@
-//! The desired state of a backend, as files and objects write it.
+//! Desired state of a backend, in the form shared by services files, objects and the API.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,67 +12,68 @@ use super::kinds::BackendState;
 use super::text::{self, is_default};
 use crate::checked::ArmName;
 
-/// A backend.
+/// A backend of a service.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BackendSpec {
-    /// Its address.
+    /// IP address of the backend.
     #[serde(with = "text::address")]
     #[schemars(with = "String")]
     pub address: IpAddr,
-    /// Its port; 0 keeps the frontend's. Modes tunnel and dsr: leave out.
+    /// Destination port; 0 keeps the frontend's. Must be omitted with modes tunnel and dsr.
     #[serde(default)]
     pub port: u16,
-    /// `tcp`, `udp`, `sctp`, `icmp`, `icmpv6`, a number, or `any`. Left out in a services file: the
-    /// protocol of the service's frontends, where they have one.
+    /// `tcp`, `udp`, `sctp`, `icmp`, `icmpv6`, a number, or `any`. Omitted in a services file: the
+    /// protocol of the service's frontends, if they have the same one.
     #[serde(default, with = "text::protocol")]
     #[schemars(with = "String")]
     pub protocol: u8,
-    /// Names of the service's ports that it serves; empty for all.
+    /// Names of the service's ports that the backend serves; empty for all.
     #[serde(default, skip_serializing_if = "SmallVec::is_empty")]
     pub port_names: SmallVec<[Arc<str>; 1]>,
-    /// Share relative to the others; 0 is the same as state maintenance.
+    /// Weight relative to the other backends; 0 is equivalent to state maintenance.
     #[serde(default = "hundred", skip_serializing_if = "is_hundred")]
     #[schemars(extend("default" = 100))]
     pub weight: u16,
-    /// `active`, `terminating` (keeps its flows, gets new ones only where nothing is active),
-    /// `terminating-not-serving` (gets none), `quarantined` or `maintenance`.
+    /// `active`, `terminating` (keeps its flows, gets new ones only if no backend is active),
+    /// `terminating-not-serving` (keeps its flows, gets no new ones), `quarantined` (treated as
+    /// having failed its health checks) or `maintenance`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub state: BackendState,
-    /// `ingress` or `egress`; left out for egress where there is one.
+    /// Arm behind which the backend is, `ingress` or `egress`; omitted for egress if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arm: Option<ArmName>,
-    /// Its node, zone, zone hints and cluster; none where all of them are left out.
+    /// Node, zone, zone hints and cluster; none if all of them are omitted.
     #[serde(flatten, with = "placement")]
     #[schemars(with = "Place")]
     pub place: Option<Arc<Place>>,
-    /// A source address reserved for probes: what this machine sends from it goes to exactly this
-    /// backend, through the service's tunnel; left out for none. Answers come back by the tunnel,
-    /// or plain from a backend that answers directly and has a route for it to this machine. With
-    /// `health`, the machine gets it by itself, on `lo`, until no backend wants it; one that is
-    /// there already, on any interface, is left alone. With `plane = "xdp"` answers come in by the
-    /// NIC from the frontend's address, which the kernel must not take for forged: `rp_filter` 0,
-    /// or 2 and any route there.
+    /// Source address reserved for health checks: packets that this machine sends from it go to
+    /// exactly this backend through the service's tunnel; omitted for none. Replies return through
+    /// the tunnel, or without a tunnel from a backend that replies directly and has a route for the
+    /// address to this machine. With `health`, the address is added to `lo` while a backend uses
+    /// it, unless an interface has it already. With `plane = "xdp"` replies arrive on the NIC with
+    /// the frontend's source address, which the kernel must accept: set `rp_filter` to 0, or to 2
+    /// with any route to it.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "text::optional_address")]
     #[schemars(with = "Option<String>")]
     pub probe: Option<IpAddr>,
 }
 
-/// Where a backend runs.
+/// Location of a backend.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Place {
-    /// The node on which it runs; empty counts as local everywhere.
+    /// Node on which the backend runs; empty counts as local everywhere.
     #[serde(skip_serializing_if = "is_default")]
     pub node: Box<str>,
-    /// The zone in which it runs; empty for unknown.
+    /// Zone in which the backend runs; empty for unknown.
     #[serde(skip_serializing_if = "is_default")]
     pub zone: Box<str>,
-    /// Zones that are asked to use it; empty for no hint. Hints count only where all of a
-    /// frontend's serving backends have one.
+    /// Zones that should use the backend; empty for no hint. Hints apply only if all serving
+    /// backends of a frontend have one.
     #[serde(skip_serializing_if = "is_default")]
     pub for_zones: Vec<Box<str>>,
-    /// Number of the cluster that it is of; 0 for this one.
+    /// Number of the backend's cluster; 0 for this one.
     #[serde(skip_serializing_if = "is_default")]
     pub cluster: u32,
 }
@@ -85,7 +86,7 @@ fn is_hundred(weight: &u16) -> bool {
     *weight == 100
 }
 
-/// The keys of a place lie beside the backend's own.
+/// Serialization of a place: its keys are flattened into those of the backend.
 mod placement {
     use super::{Arc, Deserialize, Deserializer, Place, Serialize, Serializer};
 
@@ -100,7 +101,7 @@ mod placement {
 }
 
 impl BackendSpec {
-    /// An active one of weight 100 that serves all ports.
+    /// Creates an active backend of weight 100 that serves all ports.
     pub fn new(address: IpAddr, port: u16, protocol: u8) -> BackendSpec {
         BackendSpec {
             address,
@@ -115,7 +116,7 @@ impl BackendSpec {
         }
     }
 
-    /// Where it is.
+    /// Returns the address, port and protocol of the backend.
     pub fn endpoint(&self) -> Endpoint {
         Endpoint { addr: self.address, port: self.port, protocol: self.protocol }
     }

@@ -1,4 +1,4 @@
-//! From the services file as written to the checked services.
+//! Validation of the services file: from the file as written to [`Services`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -22,17 +22,17 @@ use crate::error::ConfigError;
 use crate::layers::{Merged, join};
 use crate::wrong::Wrong;
 
-/// Bytes of the longest name that the tables hold.
+/// Longest service name in bytes that the tables can hold.
 const NAME_BYTES: usize = 120;
 
-/// Keys of a service in the file that are none of its spec.
+/// Keys of a service in the file that do not belong to its spec.
 const BESIDE_SPEC: [&str; 4] = ["name", "labels", "annotations", "backends"];
 
 pub(crate) fn schema() -> Json {
     schemars::schema_for!(ServicesFile).into()
 }
 
-/// Checks everything and tells everything that is wrong.
+/// Validates the services file and reports all faults at once.
 pub(crate) fn check(merged: &Merged, config: &Config) -> Result<Services, ConfigError> {
     let wrong = crate::schema::check(merged, &schema());
     if !wrong.is_empty() {
@@ -60,7 +60,7 @@ fn check_one(door: &mut Door, key: &str, written: &Json, config: &Config) -> Ser
     let pairs = |pairs: &Json| BTreeMap::<String, String>::deserialize(pairs).unwrap_or_default();
     service.labels = pairs(&written["labels"]);
     service.annotations = pairs(&written["annotations"]);
-    // A service that cannot be read takes no part in the checks that follow.
+    // A service that cannot be read is excluded from the checks that follow.
     let (Some(mut spec), Some(backends)) = (spec(door, key, written), backends(door, key, written))
     else {
         return service;
@@ -87,21 +87,21 @@ fn check_one(door: &mut Door, key: &str, written: &Json, config: &Config) -> Ser
     service
 }
 
-/// Reads a part of the file, whose keys and types the schema has checked; any other fault is
-/// reported by its key.
+/// Deserializes a part of the file, whose keys and types the schema has validated. Any other fault
+/// is reported under its key.
 fn typed<T: DeserializeOwned>(door: &mut Door, key: &str, written: &Json) -> Option<T> {
     let read = serde_path_to_error::deserialize(written).map_err(Wrong::from_serde);
     read.map_err(|fault| refuse(door, key, &fault)).ok()
 }
 
-/// Refuses a field below a key.
+/// Reports a validation error of a field below a key.
 fn refuse(door: &mut Door, key: &str, fault: &Wrong) {
     let field = fault.field.replace('[', ".").replace(']', "");
     let at = if field.is_empty() { key.to_owned() } else { join(key, &field) };
     door.refuse(&at, &fault.wrong, &fault.allowed);
 }
 
-/// The elements of a list, each read by itself.
+/// Deserializes the elements of a list, each on its own.
 fn elements<T: DeserializeOwned>(door: &mut Door, key: &str, list: &Json) -> Vec<Option<T>> {
     let list = list.as_array().into_iter().flatten().enumerate();
     list.map(|(i, one)| typed(door, &format!("{key}.{i}"), one)).collect()
@@ -112,7 +112,8 @@ fn backends(door: &mut Door, key: &str, written: &Json) -> Option<Vec<BackendSpe
     list.into_iter().collect()
 }
 
-/// The spec of a service. Its parts are read first, so that each reports its own fault.
+/// Deserializes the spec of a service. Its parts are read first, so that each reports its own
+/// fault.
 fn spec(door: &mut Door, key: &str, written: &Json) -> Option<ServiceSpec> {
     let told = door.problems.len();
     elements::<FrontendSpec>(door, &format!("{key}.frontends"), &written["frontends"]);
@@ -139,7 +140,7 @@ fn spec(door: &mut Door, key: &str, written: &Json) -> Option<ServiceSpec> {
     Some(spec)
 }
 
-/// Combinations that objects may have and that are a mistake in a file written by hand.
+/// Reports combinations that are valid in objects but a mistake in a file written by hand.
 fn policy(door: &mut Door, key: &str, spec: &ServiceSpec) {
     let at = |field: &str| format!("{key}.{field}");
     if spec.proxy_redirect.is_some() && spec.affinity_s != 0 {
@@ -187,7 +188,7 @@ fn name(door: &mut Door, key: &str, text: &str) {
     }
 }
 
-/// A backend with the appliance's defaults for the keys that were left out.
+/// Validates a backend and fills in the appliance's defaults for omitted keys.
 fn checked(
     door: &mut Door,
     key: &str,
@@ -208,7 +209,8 @@ fn checked(
     (address.is_some() && probe.is_none_or(|probe| probe.is_some())).then_some(backend)
 }
 
-/// NAT translates within a family, and needs an address of its own in it.
+/// Checks that NAT can reach a backend: mode nat translates within a family unless `nat_policy`
+/// allows otherwise, and needs a source address of the backend's family.
 fn nat_backend(
     door: &mut Door,
     key: &str,
@@ -241,7 +243,8 @@ fn nat_backend(
     }
 }
 
-/// What must be unique over all services, and what must agree where they share a backend.
+/// Checks what must be unique over all services, and what services that share a backend must agree
+/// on.
 fn between(door: &mut Door, services: &[Service]) {
     let (mut names, mut frontends) = (Vec::new(), Vec::new());
     let mut backends: Vec<(String, &BackendSpec)> = Vec::new();
@@ -262,7 +265,8 @@ fn between(door: &mut Door, services: &[Service]) {
     for (key, backend) in backends {
         let end = (backend.address, backend.port);
         let (earlier, agreed) = first.entry(end).or_insert_with(|| (key.clone(), backend.clone()));
-        // One of the services may leave the probe out: it is the backend that is probed.
+        // Only one of the services needs to name the probe address: the backend is probed, not the
+        // service.
         let probe = agreed.probe.or(backend.probe);
         for (field, differs) in [
             ("state", agreed.state != backend.state),
@@ -285,12 +289,12 @@ fn between(door: &mut Door, services: &[Service]) {
     door.unique(&probes, "probe address");
 }
 
-/// No frontend has a port of the appliance itself.
+/// Checks that no frontend uses a port of the appliance itself.
 fn reserved(door: &mut Door, services: &[Service], config: &Config) {
     let reserved = Reserved::of(config);
     for (i, service) in services.iter().enumerate() {
         for (n, frontend) in service.spec.frontends.iter().enumerate() {
-            // Packets of one gateway endpoint are never the appliance's own.
+            // Packets of a gateway endpoint are never addressed to the appliance itself.
             let Address { prefix, port, protocol, endpoint, .. } = &frontend.address;
             let any_endpoint = *endpoint == 0;
             let holder = reserved.holder(prefix, *port, *protocol);
@@ -305,7 +309,7 @@ fn reserved(door: &mut Door, services: &[Service], config: &Config) {
     }
 }
 
-/// The region's maxima, so that a file that cannot be committed is refused before.
+/// Checks the region's capacities, so that a file that cannot be committed is rejected early.
 fn room(door: &mut Door, services: &[Service], config: &Config) {
     let (region, mut backends, mut slots) = (&config.region, Vec::new(), 0_u64);
     for service in services {
@@ -340,7 +344,7 @@ mod tests {
     use crate::schema::default;
     use crate::services::HealthCheck;
 
-    /// Asserts that each key of `T`, written with its default of the reference, changes nothing.
+    /// Asserts that writing each key of `T` with its documented default changes nothing.
     #[track_caller]
     fn same<T: DeserializeOwned + schemars::JsonSchema + PartialEq + std::fmt::Debug>(base: &Json) {
         let root: Json = schemars::schema_for!(T).into();

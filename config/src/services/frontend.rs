@@ -1,4 +1,4 @@
-//! What is wanted of a frontend, and how it is written.
+//! Desired state of a frontend, and its representation as keys.
 
 use std::sync::Arc;
 
@@ -12,28 +12,29 @@ use crate::checked::Prefix;
 use crate::protocol;
 use crate::wrong::Wrong;
 
-/// What is wanted of a frontend.
+/// Desired state of a frontend.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(from = "Frontend", into = "Frontend")]
 #[schemars(with = "Frontend")]
 pub struct FrontendSpec {
-    /// What it answers on.
+    /// Address, port and protocol of the frontend.
     pub address: Address,
-    /// What made it one.
+    /// Origin of the address.
     pub kind: FrontendKind,
-    /// Restricts backends to those of a port name; none for all.
+    /// Restricts backends to those with this port name; none for all.
     pub port_name: Option<Arc<str>>,
-    /// The port as the service defines it; equals the address's unless it is a node port.
+    /// The port as the service defines it; differs from the address's port for node ports.
     pub service_port: u16,
 }
 
 impl FrontendSpec {
-    /// A frontend of all the service's backends.
+    /// Creates a frontend that uses all backends of the service.
     pub fn new(address: Address, kind: FrontendKind) -> FrontendSpec {
         FrontendSpec { address, kind, port_name: None, service_port: address.port }
     }
 
-    /// Returns a fault that is refused from every source; `at` is the path of the frontend.
+    /// Returns a validation error that is reported for every source; `at` is the path of the
+    /// frontend.
     pub(super) fn fault(&self, at: &str) -> Option<Wrong> {
         let (port, protocol) = (self.address.port, self.address.protocol);
         let wrong = match protocol {
@@ -47,36 +48,37 @@ impl FrontendSpec {
     }
 }
 
-/// A frontend as it is written.
+/// A frontend as written.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Frontend {
-    /// An address, or a network (`10.0.0.0/8`, `0.0.0.0/0`).
+    /// IP address, or a network (`10.0.0.0/8`, `0.0.0.0/0`).
     #[serde(with = "text::prefix")]
     #[schemars(with = "String")]
     address: Prefix,
     /// Port; 0 for any.
     #[serde(default)]
     port: u16,
-    /// `tcp`, `udp`, `icmp`, `icmpv6`, `sctp`, a number, or `any` (then port must be 0).
+    /// `tcp`, `udp`, `icmp`, `icmpv6`, `sctp`, a number, or `any` (then the port must be 0).
     #[serde(default, with = "text::protocol")]
     #[schemars(with = "String")]
     protocol: u8,
-    /// What made the address a frontend: `LoadBalancer`, `ClusterIP`, `NodePort` (address 0.0.0.0
-    /// or ::), `ExternalIPs`, `HostPort`, `LocalRedirect`.
+    /// Type of the address: `LoadBalancer`, `ClusterIP`, `NodePort` (address 0.0.0.0 or ::),
+    /// `ExternalIPs`, `HostPort` or `LocalRedirect`.
     #[serde(rename = "type", default = "load_balancer")]
     kind: FrontendKind,
-    /// Only backends that have this port name; left out for all.
+    /// Name of the port that backends must serve; omitted for all backends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     port_name: Option<Arc<str>>,
-    /// The port as the service defines it; `port` where it is left out.
+    /// The port as the service defines it; omitted for `port`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     service_port: Option<u16>,
-    /// Whose packets.
+    /// Scope of the traffic policy: `external` for packets from outside the cluster, `internal` for
+    /// packets from within.
     #[serde(default, skip_serializing_if = "is_default")]
     reach: Reach,
-    /// Only packets of this gateway endpoint, in hexadecimal (`0x1f2e...`; for azure the external
-    /// VNI); left out for all.
+    /// Restricts the frontend to packets of one gateway endpoint, in hexadecimal (`0x1f2e...`; for
+    /// azure the external VNI); omitted for all.
     #[serde(default, skip_serializing_if = "is_default", with = "text::scope")]
     #[schemars(with = "String")]
     scope: u64,

@@ -1,4 +1,4 @@
-//! How a service's backends are probed: the same words in the services file and in objects.
+//! Health checks of a service's backends, with the same keys in services files and in objects.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -10,69 +10,69 @@ use super::text::is_default;
 use crate::checked::Probing;
 use crate::wrong::Wrong;
 
-/// What a probe asks of a backend.
+/// What a health check requires of a backend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ProbeKind {
-    /// A TCP connection comes about.
+    /// A TCP connection is established.
     #[default]
     Tcp,
-    /// An HTTP/1.1 request is answered with an expected status.
+    /// An HTTP/1.1 request returns an expected status.
     Http,
-    /// The same in TLS 1.2 or 1.3.
+    /// An HTTP/1.1 request over TLS 1.2 or 1.3 returns an expected status.
     Https,
 }
 
-/// How the backends of a service are probed. What comes of it counts for this service alone.
+/// Health check of a service's backends. Its result applies to this service only.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HealthCheck {
-    /// `tcp` (a connection comes about), `http` or `https` (an expected status is answered).
+    /// `tcp` (a connection is established), `http` or `https` (the response has an expected
+    /// status).
     pub kind: ProbeKind,
-    /// Port that is probed; 0 for the backend's own, or the first frontend's where it has none.
+    /// Port to check; 0 for the backend's port, or the first frontend's if the backend has none.
     #[serde(default, skip_serializing_if = "is_default")]
     pub port: u16,
-    /// http and https: what is asked for, from `/` on; empty for `/`.
+    /// http and https: request path, starting with `/`; empty for `/`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub path: String,
-    /// http and https: the `Host` header; empty for the backend's address and port.
+    /// http and https: `Host` header; empty for the backend's address and port.
     #[serde(default, skip_serializing_if = "is_default")]
     pub host: String,
-    /// http and https: statuses that are good, `200-399` or `200,204,301-308`; empty for 200-399.
+    /// http and https: expected statuses, `200-399` or `200,204,301-308`; empty for 200-399.
     #[serde(default, skip_serializing_if = "is_default")]
     pub expect: String,
-    /// https: `false` takes any certificate.
+    /// https: verify the server's certificate; `false` accepts any certificate.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     #[schemars(extend("default" = true))]
     pub verify: bool,
-    /// https: PEM file of the authorities that are believed, a path in `health.ca_folder`; empty
+    /// https: PEM file of the trusted certificate authorities, a path in `health.ca_folder`; empty
     /// for `health.ca_file`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub ca_file: String,
-    /// https: the name that is asked for and that the certificate has to bear; empty for `host`,
-    /// and for the backend's address where that is empty too.
+    /// https: server name for SNI and for verification of the certificate; empty for `host`, or for
+    /// the backend's address if `host` is empty too.
     #[serde(default, skip_serializing_if = "is_default")]
     pub server_name: String,
-    /// Milliseconds from one probe of a backend to the next, at least 100; 0 for
-    /// `health.interval_ms`.
+    /// Milliseconds between two checks of a backend, at least 100; 0 for `health.interval_ms`.
     #[serde(default, skip_serializing_if = "is_default")]
     #[schemars(range(min = 0, max = 300_000))]
     pub interval_ms: u32,
-    /// Milliseconds that a probe may take in all, at least 10 and at most the interval; 0 for
+    /// Milliseconds that a check may take in total, at least 10 and at most the interval; 0 for
     /// `health.timeout_ms`.
     #[serde(default, skip_serializing_if = "is_default")]
     #[schemars(range(min = 0, max = 300_000))]
     pub timeout_ms: u32,
-    /// Good probes in a row that make a backend healthy; 0 for `health.rise`.
+    /// Consecutive successful checks that make a backend healthy; 0 for `health.rise`.
     #[serde(default, skip_serializing_if = "is_default")]
     #[schemars(range(min = 0, max = 100))]
     pub rise: u8,
-    /// Bad probes in a row that make it unhealthy; 0 for `health.fall`.
+    /// Consecutive failed checks that make a backend unhealthy; 0 for `health.fall`.
     #[serde(default, skip_serializing_if = "is_default")]
     #[schemars(range(min = 0, max = 100))]
     pub fall: u8,
-    /// By how much of the interval a probe may come later than its turn, so that probes spread;
-    /// left out for `health.jitter_percent`.
+    /// Maximum random delay of a check in percent of the interval, so that checks spread over time;
+    /// omitted for `health.jitter_percent`.
     #[serde(default, skip_serializing_if = "is_default")]
     #[schemars(range(min = 0, max = 50))]
     pub jitter_percent: Option<u8>,
@@ -86,27 +86,27 @@ fn is_yes(value: &bool) -> bool {
     *value
 }
 
-/// When a backend is probed, and what makes a verdict.
+/// Timing of health checks, and the thresholds of their verdict.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timing {
-    /// From one probe to the next; 100 ms to 300 s.
+    /// Time between two checks; 100 ms to 300 s.
     pub interval: Duration,
-    /// All that a probe may take; at most the interval.
+    /// Maximum duration of a check; at most the interval.
     pub timeout: Duration,
-    /// How much later than its turn a probe may come; at most half the interval.
+    /// Maximum random delay of a check; at most half the interval.
     pub jitter: Duration,
-    /// Good probes in a row that make a backend healthy; 1 to 100.
+    /// Consecutive successful checks that make a backend healthy; 1 to 100.
     pub rise: u32,
-    /// Bad ones that make it unhealthy; 1 to 100.
+    /// Consecutive failed checks that make a backend unhealthy; 1 to 100.
     pub fall: u32,
-    /// How often the rise of one that flaps is doubled at most; 0 to 6.
+    /// Maximum number of doublings of `rise` for a flapping backend; 0 to 6.
     pub damping: u8,
 }
 
-/// The good statuses where nobody says.
+/// Expected statuses if none are configured.
 const GOOD: RangeInclusive<u16> = 200..=399;
 
-/// The statuses of a text, or none where it is no list of statuses.
+/// Parses a list of statuses and ranges, or returns `None` if the text is not such a list.
 pub fn statuses(text: &str) -> Option<Vec<RangeInclusive<u16>>> {
     if text.is_empty() {
         return Some(vec![GOOD]);
@@ -121,7 +121,7 @@ pub fn statuses(text: &str) -> Option<Vec<RangeInclusive<u16>>> {
 }
 
 impl HealthCheck {
-    /// One of that kind of which nothing else is said.
+    /// Creates a health check of this kind with the defaults of all other keys.
     pub fn new(kind: ProbeKind) -> HealthCheck {
         HealthCheck {
             kind,
@@ -140,8 +140,8 @@ impl HealthCheck {
         }
     }
 
-    /// When it probes, with the appliance's times for those that it leaves open. An appliance's
-    /// timeout longer than the interval is cut to it.
+    /// Returns the timing, with the appliance's values for keys that are 0 or omitted. A timeout
+    /// longer than the interval is lowered to it.
     pub fn timing(&self, appliance: &Probing) -> Timing {
         let milliseconds = |own: u32, default: Duration| match own {
             0 => default,
@@ -160,7 +160,7 @@ impl HealthCheck {
         }
     }
 
-    /// All that is wrong with it.
+    /// Returns all validation errors of the health check.
     pub fn faults(&self) -> Vec<Wrong> {
         let mut faults = Vec::new();
         let mut refuse = |field: &'static str, wrong: &str, allowed: &str| {
@@ -235,7 +235,7 @@ impl HealthCheck {
     }
 }
 
-/// Whether it is a DNS name or an address.
+/// Returns whether the text is a DNS name or an IP address.
 fn is_name(text: &str) -> bool {
     let label = |label: &str| {
         let good = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';

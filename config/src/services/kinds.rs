@@ -1,39 +1,39 @@
-//! What a service, a frontend and a backend may be: tunnels, policies, kinds and states.
+//! Choices for services, frontends and backends: traffic policies, algorithms, types and states.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Which backends may serve, by where they are.
+/// Backends that may serve, selected by location.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TrafficPolicy {
-    /// All.
+    /// All backends of the cluster.
     #[default]
     #[serde(alias = "Cluster")]
     Cluster,
-    /// Those on nodes or in zones that the appliance calls local.
+    /// Backends on nodes or in zones that are local to the appliance.
     #[serde(alias = "Local")]
     Local,
 }
 
-/// Which of the backends that may serve are preferred (Kubernetes `trafficDistribution`).
+/// Preferred backends among those that may serve (Kubernetes `trafficDistribution`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Distribution {
-    /// None.
+    /// No preference.
     #[default]
     #[serde(alias = "Any")]
     Any,
-    /// Those of the appliance's zone, all where there are none.
+    /// Backends in the appliance's zone, or all if it has none.
     #[serde(alias = "PreferSameZone")]
     SameZone,
-    /// Those of a local node, then of the zone, then all.
+    /// Backends on a local node, else those in the zone, else all.
     #[serde(alias = "PreferSameNode")]
     SameNode,
 }
 
 impl Distribution {
-    /// What Kubernetes calls it.
+    /// Returns the name that Kubernetes uses.
     pub fn kubernetes_name(self) -> &'static str {
         match self {
             Distribution::Any => "Any",
@@ -43,7 +43,7 @@ impl Distribution {
     }
 }
 
-/// How a backend is chosen for a new flow.
+/// How a backend is selected for a new flow.
 #[derive(
     Clone,
     Copy,
@@ -60,41 +60,41 @@ impl Distribution {
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Algorithm {
-    /// By a consistent hash of the flow.
+    /// By a consistent hash of the flow (Maglev).
     #[default]
     Maglev,
-    /// Any, by weight.
+    /// By a hash of the flow and the weights.
     Random,
 }
 
-/// What becomes of UDP flows and pings whose backend is quarantined.
+/// How UDP flows and pings are handled whose backend is quarantined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FailedUdp {
     /// The client's next packet goes to another backend.
     #[default]
     Move,
-    /// They stay with it until they are idle.
+    /// The flow keeps its backend until it is idle.
     Keep,
 }
 
-/// What becomes of TCP connections whose backend is quarantined. They cannot move: another backend
-/// does not know them.
+/// How TCP connections are handled whose backend is quarantined. They cannot move, because another
+/// backend does not have the connection's state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FailedTcp {
-    /// They stay with it until they are idle.
+    /// The connection keeps its backend until it is idle.
     #[default]
     Keep,
     /// The client's next segment is answered with a reset.
     Reset,
 }
 
-/// Whether packets are translated between families.
+/// Translation between address families.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum NatPolicy {
-    /// Backends are of the frontend's family.
+    /// None: backends are of the frontend's family.
     #[default]
     None,
     /// IPv4 frontends, IPv6 backends.
@@ -103,18 +103,18 @@ pub enum NatPolicy {
     Nat64,
 }
 
-/// What becomes of the clients in source ranges.
+/// Whether the clients in source ranges are admitted or denied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RangesPolicy {
-    /// They alone are admitted.
+    /// Only clients in the ranges are admitted.
     #[default]
     Allow,
-    /// All others are admitted.
+    /// All clients outside the ranges are admitted.
     Deny,
 }
 
-/// What made an address a frontend.
+/// Origin of a frontend's address.
 #[derive(
     Clone,
     Copy,
@@ -135,20 +135,20 @@ pub enum FrontendKind {
     ClusterIp,
     /// A port on each address of the appliance.
     NodePort,
-    /// An address given by a load balancer.
+    /// An address assigned by a load balancer.
     #[default]
     LoadBalancer,
-    /// An address that somebody routes here.
+    /// An address routed to the appliance by other means.
     #[serde(rename = "ExternalIPs")]
     ExternalIps,
-    /// A port of one machine.
+    /// A port of a single machine.
     HostPort,
-    /// A literal address that is redirected on this machine.
+    /// An address whose packets are redirected on this machine.
     LocalRedirect,
 }
 
 impl FrontendKind {
-    /// Its name in tables and dumps.
+    /// Returns the name used in tables and dumps.
     pub fn as_str(self) -> &'static str {
         match self {
             FrontendKind::ClusterIp => "ClusterIP",
@@ -161,7 +161,7 @@ impl FrontendKind {
     }
 }
 
-/// What a source says of a backend. The order is that of a service's slots.
+/// State of a backend as given by a source. The order of variants is that of a service's slots.
 #[derive(
     Clone,
     Copy,
@@ -178,21 +178,21 @@ impl FrontendKind {
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum BackendState {
-    /// Serves.
+    /// Serves new flows.
     #[default]
     Active,
-    /// Keeps its flows; gets new ones only where nothing is active.
+    /// Keeps its flows; gets new ones only if no backend is active.
     Terminating,
     /// Keeps its flows; never gets new ones.
     TerminatingNotServing,
-    /// Failed its checks: keeps its flows, gets no new ones.
+    /// Failed its health checks: keeps its flows, gets no new ones.
     Quarantined,
-    /// Taken out by the operator, or of weight 0: no slot at all.
+    /// Taken out by the operator, or of weight 0: has no slot.
     Maintenance,
 }
 
 impl BackendState {
-    /// Its name in dumps and tables.
+    /// Returns the name used in dumps and tables.
     pub fn as_str(self) -> &'static str {
         match self {
             BackendState::Active => "active",

@@ -3,5 +3,5 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Keys and values: labels, annotations, properties. None for none, since most have none.
+/// Key-value pairs: labels, annotations or properties. `None` if empty, since most are.
 pub type Pairs = Option<Arc<BTreeMap<Box<str>, Box<str>>>>;

@@ -1,4 +1,5 @@
-//! How packets reach a service's backends, and how that is written: keys beside the service's own.
+//! How packets reach a service's backends (mode and tunnel), and its representation as keys of a
+//! service.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,32 +13,34 @@ use tables::record::TunnelKind;
 #[serde(try_from = "ModeKeys", into = "ModeKeys")]
 #[schemars(with = "ModeKeys")]
 pub enum Mode {
-    /// Rewritten, source NAT to an address of ours. Frontends and backends are of one family.
+    /// Destination and source NAT, the source to an address of `nat.addresses`. Frontends and
+    /// backends are of one family unless [`NatPolicy`](super::NatPolicy) translates.
     #[default]
     Nat,
-    /// In a tunnel with a return leg.
+    /// Encapsulated; replies return through the tunnel.
     Tunnel(BackendTunnel),
-    /// In a tunnel, for plain flows: the backend answers by itself.
+    /// Encapsulated, for packets that arrive without a tunnel: the backend replies directly to the
+    /// client.
     Dsr(BackendTunnel),
 }
 
 /// The tunnel to a service's backends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BackendTunnel {
-    /// The encapsulation.
+    /// The encapsulation protocol.
     pub kind: TunnelKind,
     /// UDP destination port; 0 for IPIP.
     pub port: u16,
-    /// Network identifier, 24 bits; 0 for IPIP and GUE.
+    /// Virtual network identifier, 24 bits; 0 for IPIP and GUE.
     pub vni: u32,
-    /// Fill in the outer UDP checksum where it could be zero.
+    /// Compute the outer UDP checksum where it may be zero.
     pub outer_checksum: bool,
-    /// Set DF on the outer IPv4 header.
+    /// Set DF in the outer IPv4 header.
     pub dont_fragment: bool,
 }
 
 impl BackendTunnel {
-    /// A tunnel of that kind of which nothing else is said.
+    /// Creates a tunnel of this kind with its default port and options.
     pub fn new(kind: TunnelKind) -> BackendTunnel {
         let port = match kind {
             TunnelKind::Geneve => 6081,
@@ -67,24 +70,26 @@ enum ModeName {
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default)]
 pub(super) struct ModeKeys {
-    /// `nat` rewrites addresses, `tunnel` wraps the packet and takes the answer back, `dsr` wraps
-    /// plain packets and the backend answers by itself.
+    /// `nat` rewrites addresses; `tunnel` encapsulates packets, and replies return through the
+    /// tunnel; `dsr` encapsulates packets that arrive without a tunnel, and the backend replies
+    /// directly to the client.
     mode: ModeName,
     /// modes tunnel and dsr: `geneve`, `vxlan`, `ipip` or `gue`.
     #[serde(skip_serializing_if = "is_default")]
     tunnel: Option<TunnelKind>,
-    /// UDP port of the tunnel. Default 6081 (geneve), 4789 (vxlan), 6080 (gue); ipip has none.
+    /// UDP destination port of the tunnel. Default 6081 (geneve), 4789 (vxlan), 6080 (gue); ipip
+    /// has none.
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(range(min = 1))]
     tunnel_port: Option<u16>,
-    /// Network identifier of geneve and vxlan. Default 0.
+    /// Virtual network identifier of geneve and vxlan. Default 0.
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(range(min = 0, max = 16777215))]
     vni: Option<u32>,
-    /// Send outer UDP checksums also where they may be zero (IPv4).
+    /// Compute outer UDP checksums where they may be zero (IPv4).
     #[serde(skip_serializing_if = "is_default")]
     outer_checksum: bool,
-    /// Forbid fragments of the outer packet (DF).
+    /// Forbid fragmentation of the outer packet (DF).
     #[serde(skip_serializing_if = "is_yes")]
     #[schemars(extend("default" = true))]
     dont_fragment: bool,
@@ -101,7 +106,7 @@ impl Default for ModeKeys {
 }
 
 impl ModeKeys {
-    /// Returns the keys that don't fit the mode or the tunnel.
+    /// Returns a validation error for each key that does not fit the mode or the tunnel.
     pub(super) fn faults(&self) -> Vec<Wrong> {
         let wrong = |field, wrong: &str, allowed: &str| Wrong::new(field, wrong, allowed);
         let (port, vni) = (self.tunnel_port.is_some(), self.vni.is_some());

@@ -1,4 +1,4 @@
-//! What is wanted of a service: its policy and its frontends.
+//! Desired state of a service: its policies and its frontends.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use super::text::{self, is_default};
 use crate::checked::{MAGLEV_SIZES, Prefix, TooBig};
 use crate::wrong::Wrong;
 
-/// The longest affinity timeout: 24 bits of seconds (194 days).
+/// Longest affinity timeout in seconds: 24 bits (194 days).
 pub const AFFINITY_MAX_S: u32 = (1 << 24) - 1;
 
-/// A service, as files in any notation, objects and the API write it.
+/// Desired state of a service, in the form shared by services files, objects and the API.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServiceSpec {
@@ -28,107 +28,108 @@ pub struct ServiceSpec {
     #[serde(flatten)]
     #[schemars(with = "ModeKeys")]
     pub mode: Mode,
-    /// Translation between families with mode nat: `none`, `nat46` (IPv4 frontends, IPv6 backends)
-    /// or `nat64`.
+    /// Address family translation with mode nat: `none`, `nat46` (IPv4 frontends, IPv6 backends) or
+    /// `nat64` (IPv6 frontends, IPv4 backends).
     #[serde(skip_serializing_if = "is_default")]
     pub nat_policy: NatPolicy,
-    /// Which backends serve packets from outside: all of the `cluster`, or those on nodes or in
-    /// zones that the appliance calls local (`local`).
+    /// Backends that serve packets from outside the cluster: all (`cluster`), or those on nodes or
+    /// in zones that are local to the appliance (`local`).
     #[serde(skip_serializing_if = "is_default")]
     pub external_policy: TrafficPolicy,
-    /// The same for packets from within the cluster. Where the two differ, each frontend exists
-    /// for both.
+    /// Like `external_policy`, for packets from within the cluster. If the two differ, each
+    /// frontend exists for both.
     #[serde(skip_serializing_if = "is_default")]
     pub internal_policy: TrafficPolicy,
-    /// Which of those backends are preferred: `any`, those of the appliance's zone (`same-zone`),
-    /// or those of a local node and then of the zone (`same-node`).
+    /// Preferred backends among those that may serve: `any`, those in the appliance's zone
+    /// (`same-zone`), or those on a local node, then those in the zone (`same-node`).
     #[serde(skip_serializing_if = "is_default")]
     pub distribution: Distribution,
-    /// How a backend is chosen for a new flow: `maglev` by a hash of the flow that moves few flows
-    /// when backends change, `random` by a hash of the flow and weights alone.
+    /// How a backend is selected for a new flow: `maglev` (consistent hash of the flow; few flows
+    /// move when backends change) or `random` (hash of the flow and the weights only).
     #[serde(skip_serializing_if = "is_default")]
     pub algorithm: Algorithm,
-    /// Host ports are bound to the loopback address: reachable from the machine only.
+    /// Bind host ports to the loopback address, so that only this machine reaches them.
     #[serde(skip_serializing_if = "is_default")]
     pub loopback_host_port: bool,
-    /// Packets for a proxy that is on this machine are left to the machine: no plane carries this
-    /// out, so that `true` is refused.
+    /// Leave packets for a proxy on this machine to the machine. No data plane supports it: `true`
+    /// is rejected.
     #[serde(skip_serializing_if = "is_default")]
     pub delegate_if_local: bool,
-    /// Seconds for which a client's address stays with its backend, counted from its latest new
-    /// flow; 0 for no affinity.
+    /// Session affinity in seconds: a client address keeps its backend for this time after its
+    /// latest new flow; 0 for no affinity.
     #[schemars(range(min = 0, max = 16777215))]
     #[serde(skip_serializing_if = "is_default")]
     pub affinity_s: u32,
-    /// TCP port on which the appliance tells whether it has local backends (HTTP, as Kubernetes'
-    /// `healthCheckNodePort`); 0 for none. For services with `external_policy = "local"`.
+    /// TCP port on which the appliance reports over HTTP whether it has local backends (Kubernetes
+    /// `healthCheckNodePort`); 0 for none. Requires `external_policy = "local"` in services files.
     #[serde(skip_serializing_if = "is_default")]
     pub health_check_port: u16,
-    /// How its backends are probed: `health = { kind = "http", path = "/healthz" }`. Left out: they
-    /// are what their `state` says.
+    /// Health check of the backends, for example `health = { kind = "http", path = "/healthz" }`.
+    /// Omitted: backends are in the state given by their `state`.
     #[serde(skip_serializing_if = "is_default")]
     pub health: Option<Arc<HealthCheck>>,
-    /// Largest TCP segment, bytes, that passing SYNs may ask for; 0 leaves them alone.
+    /// Maximum TCP MSS in bytes that passing SYNs may offer; larger values are lowered. 0 leaves
+    /// SYNs unchanged.
     #[schemars(range(min = 0, max = 9460))]
     #[serde(skip_serializing_if = "is_default")]
     pub mss: u16,
-    /// Seconds until an established, idle TCP flow is forgotten; 0 for `flows.tcp_established_s`.
+    /// Idle timeout of established TCP connections in seconds; 0 for `flows.tcp_established_s`.
     #[schemars(range(min = 0, max = 86400))]
     #[serde(skip_serializing_if = "is_default")]
     pub tcp_idle_s: u32,
-    /// Seconds until an idle UDP flow is forgotten whose client went on after an answer (with mode
-    /// dsr, after its first packet); 0 for `flows.udp_s`.
+    /// Idle timeout in seconds of UDP flows whose client sent again after a reply (mode dsr: after
+    /// its first packet); 0 for `flows.udp_s`.
     #[serde(skip_serializing_if = "is_default")]
     pub udp_idle_s: u16,
     /// Maglev slots: 251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521 or 131071; 0 for
     /// `tables.maglev_size`.
     #[serde(skip_serializing_if = "is_default")]
     pub table_size: u32,
-    /// Packets too big for the way to the backend: `reply` with an ICMP error, or `drop` silently
-    /// (both are counted). Those that came by a gateway with `too_big = "drop"` are dropped in any
-    /// case.
+    /// Action for packets that exceed the path MTU to the backend: `reply` with an ICMP error, or
+    /// `drop` silently; both are counted. Packets from a gateway with `too_big = "drop"` are always
+    /// dropped.
     #[serde(skip_serializing_if = "is_default")]
     pub too_big: TooBig,
-    /// UDP flows and pings whose backend is quarantined, or that no source names any more: `move`
-    /// to another backend with the client's next packet, or `keep` theirs until they are idle. As
-    /// long as no other backend serves, they stay. Backends that drain or are in maintenance keep
-    /// their flows in any case.
+    /// Action for UDP flows and pings whose backend is quarantined or no longer in any source:
+    /// `move` to another backend with the client's next packet, or `keep` the backend until they
+    /// are idle. While no other backend serves, they stay. Draining backends and backends in
+    /// maintenance always keep their flows.
     #[serde(skip_serializing_if = "is_default")]
     pub failed_udp: FailedUdp,
-    /// TCP connections whose backend is quarantined or that no source names any more: `keep` it
-    /// until they are idle (300 s at most, where no source names it), since checks that fail for a
-    /// moment must not cut connections, or answer the client's next segment with a `reset`.
+    /// Action for TCP connections whose backend is quarantined or no longer in any source: `keep`
+    /// the backend until they are idle (at most 300 s if no source has it), so that a short failure
+    /// of checks does not cut connections, or `reset` them at the client's next segment.
     #[serde(skip_serializing_if = "is_default")]
     pub failed_tcp: FailedTcp,
-    /// TCP and UDP flows go to a proxy on this machine, at the address of the arm that they come
-    /// by, from the client's own address. With `plane = "xdp"` the kernel must not ask of that
-    /// arm's interface whether it would answer by it (`rp_filter` 0 or 2), and a UDP proxy is to
-    /// be bound to the arm's address.
+    /// Send TCP and UDP flows to a proxy on this machine, at the address of the arm on which they
+    /// arrive, with the client's own source address. With `plane = "xdp"` set `rp_filter` of that
+    /// arm's interface to 0 or 2, and bind UDP proxies to the arm's address.
     #[serde(skip_serializing_if = "is_default")]
     pub proxy_redirect: Option<Arc<ProxyRedirect>>,
-    /// Who may use it; none for everybody.
+    /// Client addresses that may use the service; none for no restriction.
     #[serde(flatten, with = "ranges")]
     #[schemars(with = "RangesKeys")]
     pub source_ranges: Option<Arc<SourceRanges>>,
-    /// What other components note.
+    /// Properties recorded by other components.
     #[serde(skip_serializing_if = "is_default")]
     pub properties: Pairs,
-    /// Names of its ports; those that frontends name need not be here.
+    /// Names of the service's ports. Names that frontends use need not be listed.
     #[serde(skip_serializing_if = "is_default")]
     pub port_names: Option<Arc<BTreeMap<Box<str>, u16>>>,
-    /// What it answers on; in a services file at least one. Where the two policies differ, each
-    /// exists for packets from within as well, without being written twice.
+    /// Frontends of the service; at least one in a services file. If the two traffic policies
+    /// differ, each frontend also exists for packets from within the cluster and is written only
+    /// once.
     pub frontends: Vec<FrontendSpec>,
 }
 
 impl ServiceSpec {
-    /// Whether the policies for packets from outside and from within differ, so that its addresses
-    /// exist twice.
+    /// Returns whether the external and internal traffic policies differ, so that each address
+    /// exists twice.
     pub fn has_two_reaches(&self) -> bool {
         self.external_policy != self.internal_policy
     }
 
-    /// Returns the faults that are refused from every source: files, objects and the API.
+    /// Returns the faults that are rejected from every source: files, objects and the API.
     pub fn faults(&self) -> Vec<Wrong> {
         let mut all = Vec::new();
         let vni = match self.mode {
@@ -180,29 +181,29 @@ impl ServiceSpec {
     }
 }
 
-/// To a proxy on this machine.
+/// Redirection to a proxy on this machine.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProxyRedirect {
-    /// The proxy's port.
+    /// Port of the proxy.
     #[schemars(range(min = 1))]
     pub port: u16,
-    /// Ports of the service that it is for; empty for all.
+    /// Service ports to redirect; empty for all.
     #[serde(default)]
     pub ports: Vec<u16>,
 }
 
 impl ProxyRedirect {
-    /// Whether packets to a service port go to the proxy.
+    /// Returns whether packets to a service port are redirected to the proxy.
     pub fn takes(&self, service_port: u16) -> bool {
         self.ports.is_empty() || self.ports.contains(&service_port)
     }
 }
 
-/// Which client addresses may use the service.
+/// Restriction of a service to client addresses.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SourceRanges {
-    /// What becomes of clients inside.
+    /// Whether clients in `prefixes` are admitted or denied.
     pub policy: RangesPolicy,
     /// Addresses and networks of clients; at least one.
     pub prefixes: Vec<Prefix>,
@@ -212,12 +213,12 @@ pub struct SourceRanges {
 #[derive(Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(super) struct RangesKeys {
-    /// Client addresses and networks that `source_policy` is about; empty for everybody. They are
-    /// asked of new flows: one that is known goes on.
+    /// Client addresses and networks to which `source_policy` applies; empty for no restriction.
+    /// Checked for new flows only: established flows are not affected.
     #[serde(with = "text::prefixes", skip_serializing_if = "is_default")]
     #[schemars(with = "Vec<String>")]
     source_ranges: Vec<Prefix>,
-    /// `allow` admits `source_ranges` alone, `deny` admits all others.
+    /// `allow` admits only `source_ranges`, `deny` admits all others.
     #[serde(skip_serializing_if = "is_default")]
     source_policy: RangesPolicy,
 }
@@ -245,13 +246,13 @@ mod ranges {
     ) -> Result<Option<Arc<SourceRanges>>, D::Error> {
         let keys = RangesKeys::deserialize(from)?;
         let ranges = SourceRanges { policy: keys.source_policy, prefixes: keys.source_ranges };
-        // `deny` without ranges is a fault of the service, which `faults` reports.
+        // `deny` without ranges is a fault that [`ServiceSpec::faults`] reports.
         Ok((!ranges.prefixes.is_empty() || ranges.denies()).then(|| Arc::new(ranges)))
     }
 }
 
 impl SourceRanges {
-    /// Whether clients inside are refused, and not the only ones admitted.
+    /// Returns whether clients in the ranges are denied, rather than exclusively admitted.
     pub fn denies(&self) -> bool {
         self.policy == RangesPolicy::Deny
     }

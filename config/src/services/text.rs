@@ -1,11 +1,11 @@
-//! How prefixes and protocols are written, and what need not be.
+//! Text representation of addresses, prefixes and protocols for serde.
 
 use crate::checked::{Prefix, address_and_length, mask};
 
-/// An address, or a network whose bits after its length are zero.
+/// Parses an address, or a network whose host bits are zero.
 ///
 /// # Errors
-/// It is neither.
+/// Returns a message if the text is neither.
 pub fn prefix_of(text: &str) -> Result<Prefix, String> {
     let wrong = || {
         format!(
@@ -22,12 +22,12 @@ pub fn prefix_of(text: &str) -> Result<Prefix, String> {
     ))
 }
 
-/// The reverse.
+/// Formats a prefix; the length of a single address is omitted.
 pub fn prefix_text(prefix: &Prefix) -> String {
     if prefix.is_single() { prefix.addr.to_string() } else { prefix.to_string() }
 }
 
-/// Whether a value is its type's default, so that it need not be written.
+/// Returns whether a value is its type's default, so that it need not be written.
 pub fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
@@ -38,40 +38,40 @@ pub mod prefix {
     use serde::de::Error as _;
     use serde::{Deserialize, Deserializer, Serializer};
 
-    /// As a text.
+    /// Serializes as text.
     ///
     /// # Errors
-    /// The serializer's own.
+    /// Returns the serializer's errors.
     pub fn serialize<S: Serializer>(prefix: &Prefix, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&prefix_text(prefix))
     }
 
-    /// From a text.
+    /// Deserializes from text.
     ///
     /// # Errors
-    /// It is no address and no network.
+    /// Returns an error if the text is neither an address nor a network.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Prefix, D::Error> {
         prefix_of(&String::deserialize(from)?).map_err(D::Error::custom)
     }
 }
 
-/// Ids of gateway endpoints for serde; an empty text is 0, which is all endpoints.
+/// IDs of gateway endpoints for serde; an empty text is 0, which means all endpoints.
 pub mod scope {
     use serde::de::Error as _;
     use serde::{Deserialize, Deserializer, Serializer};
 
-    /// In hexadecimal.
+    /// Serializes as hexadecimal.
     ///
     /// # Errors
-    /// The serializer's own.
+    /// Returns the serializer's errors.
     pub fn serialize<S: Serializer>(id: &u64, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&format!("{id:#x}"))
     }
 
-    /// From hexadecimal.
+    /// Deserializes from hexadecimal.
     ///
     /// # Errors
-    /// It is no id.
+    /// Returns an error if the text is not an ID.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
         let text = String::deserialize(from)?;
         if text.is_empty() {
@@ -94,42 +94,42 @@ pub mod prefixes {
     use serde::de::Error as _;
     use serde::{Deserialize, Deserializer, Serializer};
 
-    /// As texts.
+    /// Serializes as a list of texts.
     ///
     /// # Errors
-    /// The serializer's own.
+    /// Returns the serializer's errors.
     pub fn serialize<S: Serializer>(list: &[Prefix], serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(list.iter().map(prefix_text))
     }
 
-    /// From texts.
+    /// Deserializes from a list of texts.
     ///
     /// # Errors
-    /// A text is no address and no network.
+    /// Returns an error if a text is neither an address nor a network.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Prefix>, D::Error> {
         let texts = Vec::<String>::deserialize(from)?;
         texts.iter().map(|text| prefix_of(text).map_err(D::Error::custom)).collect()
     }
 }
 
-/// Protocols for serde.
+/// IP protocols for serde.
 pub mod protocol {
     use crate::protocol;
     use serde::de::Error as _;
     use serde::{Deserialize, Deserializer, Serializer};
 
-    /// By name.
+    /// Serializes as a name.
     ///
     /// # Errors
-    /// The serializer's own.
+    /// Returns the serializer's errors.
     pub fn serialize<S: Serializer>(number: &u8, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&protocol::name(*number))
     }
 
-    /// From a name or a number.
+    /// Deserializes from a name or a number.
     ///
     /// # Errors
-    /// There is no such protocol.
+    /// Returns an error if there is no such protocol.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u8, D::Error> {
         let text = String::deserialize(from)?;
         protocol::number(&text).ok_or_else(|| {
@@ -141,25 +141,25 @@ pub mod protocol {
     }
 }
 
-/// Addresses for serde.
+/// IP addresses for serde.
 pub mod address {
     use std::net::IpAddr;
 
     use serde::de::Error as _;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    /// As a text.
+    /// Serializes as text.
     ///
     /// # Errors
-    /// The serializer's own.
+    /// Returns the serializer's errors.
     pub fn serialize<S: Serializer>(address: &IpAddr, to: S) -> Result<S::Ok, S::Error> {
         address.serialize(to)
     }
 
-    /// From a text.
+    /// Deserializes from text.
     ///
     /// # Errors
-    /// It is no address.
+    /// Returns an error if the text is not an address.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<IpAddr, D::Error> {
         let text = String::deserialize(from)?;
         text.parse().map_err(|_| {
@@ -170,7 +170,7 @@ pub mod address {
     }
 }
 
-/// Addresses that may be left out for serde; an empty text is none.
+/// Optional IP addresses for serde; an empty text is `None`.
 pub mod optional_address {
     use std::net::IpAddr;
 
@@ -179,18 +179,18 @@ pub mod optional_address {
 
     use super::address;
 
-    /// As a text.
+    /// Serializes as text.
     ///
     /// # Errors
-    /// The serializer's own.
+    /// Returns the serializer's errors.
     pub fn serialize<S: Serializer>(address: &Option<IpAddr>, to: S) -> Result<S::Ok, S::Error> {
         address.serialize(to)
     }
 
-    /// From a text.
+    /// Deserializes from text.
     ///
     /// # Errors
-    /// It is no address.
+    /// Returns an error if the text is not an address.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<IpAddr>, D::Error> {
         let text = Option::<String>::deserialize(from)?.filter(|text| !text.is_empty());
         text.map(|text| address::deserialize(text.into_deserializer())).transpose()

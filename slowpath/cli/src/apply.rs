@@ -1,4 +1,4 @@
-//! `weir apply` and `weir diff`: what files say becomes what is wanted, or what that would change.
+//! `weir apply` and `weir diff`: apply the desired state of files, or show what would change.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -14,31 +14,31 @@ use super::options::{Output, With};
 use super::output::print;
 use super::write::{self, How, Wish};
 
-/// What is applied, and how.
+/// Arguments of `weir apply`.
 #[derive(Args)]
 pub struct ApplyArgs {
-    /// Files and folders as `services` takes them (TOML, YAML, JSON), or objects as `weir get`
-    /// prints them; `-` for standard input
+    /// Files and directories in any format of `services` (TOML, YAML, JSON), or objects as printed
+    /// by `weir get`; `-` for standard input
     #[arg(long = "file", short, required = true, num_args = 1.., value_name = "FILE")]
     files: Vec<String>,
-    /// Make what other sources said (files, sessions) objects of the API as well; without it they
-    /// are left out, since their sources say them again
+    /// Apply objects of other sources (files, sessions) as objects of the API; otherwise they are
+    /// skipped, since their sources define them
     #[arg(long)]
     as_api: bool,
-    /// Write over what is there, and make again what is gone, whatever revision the file is of
+    /// Overwrite existing objects and recreate deleted ones, whatever the revision in the file
     #[arg(long)]
     restore: bool,
     #[command(flatten)]
     how: How,
 }
 
-/// What is compared.
+/// Arguments of `weir diff`.
 #[derive(Args)]
 pub struct DiffArgs {
-    /// As for `weir apply`
+    /// Files and directories, as for `weir apply`
     #[arg(long = "file", short, required = true, num_args = 1.., value_name = "FILE")]
     files: Vec<String>,
-    /// As for `weir apply`
+    /// Compare objects of other sources too, as for `weir apply`
     #[arg(long)]
     as_api: bool,
 }
@@ -74,8 +74,8 @@ fn wish(given: &Given) -> Wish<'_> {
     }
 }
 
-/// Refuses a file that was made of what was there before somebody else changed it. What became of
-/// an object changes its revision as well, but not its generation.
+/// Returns an error if the object has changed since the file was written. Status updates change an
+/// object's revision, but not its generation.
 fn fresh(given: &Object, before: Option<&Object>) -> Result<(), Problem> {
     let seen = match before {
         _ if given.revision == 0 => true,
@@ -125,7 +125,7 @@ pub fn diff(with: &With, socket: &Path, args: &DiffArgs) -> Result<ExitCode, Str
     Ok(if all.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// Head lines as `diff -u` has them, then the fields.
+/// Formats the header lines of `diff -u`, followed by the fields.
 fn compared(before: Option<&Object>, given: &Given, fields: &[Field]) -> String {
     let named = format!("{} {}", given.object.kind(), given.object.name);
     let old = match before {

@@ -1,4 +1,4 @@
-//! Requests to the running slowpath over its control socket, and why there is no answer.
+//! Requests to the running slowpath over its control socket, and their errors.
 
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -13,41 +13,41 @@ use serde::de::DeserializeOwned;
 
 use slowpath::control::report::Failure;
 
-/// Why there is no answer.
+/// Error of a request.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// Nobody listens.
+    /// No process listens on the socket.
     #[error(
         "no slowpath listens on {path} ({source}); start it with `slowpath --config FILE`, \
          or name its socket with --socket (setting control.socket)", path = path.display()
     )]
     Absent {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// What the kernel said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// Not allowed to connect.
+    /// The permissions of the socket deny access.
     #[error("{path} belongs to root: run weir with sudo", path = path.display())]
     NotRoot {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
     },
-    /// The connection broke.
+    /// The connection broke before the response was complete.
     #[error("slowpath's answer was cut short: {0}")]
     Cut(#[from] io::Error),
-    /// It refused.
+    /// slowpath returned an error.
     #[error("{0}")]
     Refused(String),
-    /// The API refused.
+    /// The API returned an error.
     #[error("{0}")]
     Problem(Box<Problem>),
-    /// It speaks another language.
+    /// The response cannot be parsed.
     #[error("slowpath's answer is not understood ({0}): are weir and slowpath of one version?")]
     Strange(String),
 }
 
-/// Connects, asks for `path`, and returns the body's lines as they come.
+/// Sends a GET request and returns a reader of the response's lines as they arrive.
 pub fn lines(
     socket: &Path,
     path: &str,
@@ -57,7 +57,7 @@ pub fn lines(
     send(socket, &request).map(|answer| BufReader::new(answer.body))
 }
 
-/// Sends a request and reads the document that answers it.
+/// Sends a request and deserializes the response.
 pub fn document_of<T: DeserializeOwned>(
     socket: &Path,
     request: &Request<'_>,
@@ -66,12 +66,12 @@ pub fn document_of<T: DeserializeOwned>(
     serde_json::from_str(&text).map_err(|e| AskError::Strange(e.to_string()))
 }
 
-/// Asks for something to be done, and returns slowpath's word for it.
+/// Sends a PUT request, and returns the message of the response.
 pub fn order(socket: &Path, path: &str) -> Result<String, AskError> {
     document_of(socket, &Request::new("PUT", path))
 }
 
-/// Asks something that is too long for a path, and reads the document.
+/// Sends a POST request with a JSON body, and deserializes the response.
 pub fn question<T: DeserializeOwned>(
     socket: &Path,
     path: &str,
@@ -82,7 +82,7 @@ pub fn question<T: DeserializeOwned>(
     document_of(socket, &Request { headers, body, ..Request::new("POST", path) })
 }
 
-/// Asks for `path` and reads the document.
+/// Sends a GET request and deserializes the response.
 pub fn document<T: DeserializeOwned>(socket: &Path, path: &str) -> Result<T, AskError> {
     document_of(socket, &Request::new("GET", path))
 }
@@ -110,15 +110,15 @@ pub fn send(socket: &Path, request: &Request<'_>) -> Result<Response, AskError> 
     }
 }
 
-/// A document, or why there is none.
+/// Sends a GET request and deserializes the response; errors are returned as text.
 pub fn get<T: DeserializeOwned>(socket: &Path, path: &str) -> Result<T, String> {
     document(socket, path).map_err(|e| e.to_string())
 }
 
-/// All but the unreserved characters (RFC 3986 2.3).
+/// All characters but the unreserved ones (RFC 3986 2.3).
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Percent-encodes all but letters, digits and the harmless marks (RFC 3986 2.3).
+/// Percent-encodes all characters but the unreserved ones (RFC 3986 2.3).
 pub fn escaped(text: &str) -> String {
     utf8_percent_encode(text, RESERVED).to_string()
 }

@@ -1,8 +1,8 @@
-//! `weir backend`: weight and state of one backend of a service, whoever named it.
+//! `weir backend`: sets weight and state of one backend of a service, whichever source defines it.
 //!
-//! What the API named is changed where it is. What another source named, a file say, stays as that
-//! source says it, and the API says the same backend once more in a list of its own,
-//! `SERVICE:override`: of two sources that name one backend, the preferred one counts.
+//! A backend that the API defines is changed in place. A backend of another source, such as a file,
+//! remains unchanged there; the API defines it once more in a list of its own, `SERVICE:override`.
+//! If two sources define a backend, the source with precedence wins.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -24,66 +24,68 @@ use super::policy::{self, Backend};
 use super::service::{json_of, lists, name};
 use super::write::{self, How, Report, Wish};
 
-/// What is done with a backend.
+/// Subcommands of `weir backend`.
 #[derive(Subcommand)]
 pub enum BackendWhat {
-    /// Sets weight and state
+    /// Set weight and state of a backend
     Set {
-        /// Whose backend it is
+        /// Service of the backend
         #[arg(value_parser = name)]
         service: Name,
-        /// Which
+        /// Address and port of the backend
         #[arg(value_parser = policy::backend, value_name = "ADDRESS[:PORT]")]
         backend: Backend,
-        /// Share relative to the others
+        /// Weight relative to the other backends
         #[arg(long, required_unless_present = "state")]
         weight: Option<u16>,
-        /// Who gets new flows
+        /// State of the backend, which determines whether it gets new flows
         #[arg(long, value_parser = ["active", "terminating", "quarantined", "maintenance"])]
         state: Option<String>,
         #[command(flatten)]
         how: How,
     },
-    /// It keeps its flows and gets no new ones; with --wait, follows them until there are none
+    /// Drain a backend: keep its flows and send it no new ones
+    ///
+    /// With --wait, follow its flows until none are left.
     Drain {
-        /// Whose backend it is
+        /// Service of the backend
         #[arg(value_parser = name)]
         service: Name,
-        /// Which
+        /// Address and port of the backend
         #[arg(value_parser = policy::backend, value_name = "ADDRESS[:PORT]")]
         backend: Backend,
-        /// It shall be as before: what other sources say counts again, or it is active
+        /// End the drain: use the state given by other sources again, or else active
         #[arg(long)]
         undo: bool,
-        /// Says what would change, and changes nothing
+        /// Show what would change without changing anything
         #[arg(long)]
         dry_run: bool,
-        /// Follow its flows for so many seconds at most
+        /// Maximum number of seconds to follow its flows
         #[arg(long, default_value_t = 0, value_name = "SECONDS",
             value_parser = clap::value_parser!(u64).range(0..=900))]
         wait: u64,
     },
-    /// Sets the weight
+    /// Set the weight of a backend
     Weight {
-        /// Whose backend it is
+        /// Service of the backend
         #[arg(value_parser = name)]
         service: Name,
-        /// Which
+        /// Address and port of the backend
         #[arg(value_parser = policy::backend, value_name = "ADDRESS[:PORT]")]
         backend: Backend,
-        /// Share relative to the others; 0 takes it out
+        /// Weight relative to the other backends; 0 takes it out of service
         weight: u16,
         #[command(flatten)]
         how: How,
     },
 }
 
-/// What is said of it, and what is taken back.
+/// A change of a backend.
 #[derive(Default)]
 struct Edit<'e> {
     weight: Option<u16>,
     state: Option<&'e str>,
-    /// What was set here doesn't count any more.
+    /// Revert what was set with this command.
     undo: bool,
 }
 
@@ -103,7 +105,7 @@ pub fn run(with: &With, socket: &Path, what: &BackendWhat) -> Result<ExitCode, S
                 true => Edit { state: Some("active"), undo: true, weight: None },
                 false => Edit { state: Some("terminating"), ..Edit::default() },
             };
-            // Flows are counted when no new ones come.
+            // Flows are counted once no new ones arrive.
             let begun = Instant::now();
             let how = How { dry_run: *dry_run, wait: if *undo { 0 } else { *wait } };
             let outcome = set(with, socket, (service, backend), &edit, &how)?;
@@ -119,7 +121,7 @@ pub fn run(with: &With, socket: &Path, what: &BackendWhat) -> Result<ExitCode, S
     }
 }
 
-/// What was written, or why nothing was.
+/// The reports of the written objects, or the reason why nothing was written.
 type Outcome = Result<(Vec<Report>, ExitCode), String>;
 
 fn told(with: &With, outcome: Outcome) -> Result<ExitCode, String> {
@@ -132,7 +134,7 @@ fn told(with: &With, outcome: Outcome) -> Result<ExitCode, String> {
     }
 }
 
-/// Where the API says what other sources' backends shall be.
+/// Returns the name of the API's list that overrides other sources' backends of a service.
 fn override_of(service: &Name) -> Result<Name, String> {
     Name::new(&format!("{service}:override")).map_err(|e| e.to_string())
 }
@@ -157,7 +159,7 @@ fn set(
     let own = all.iter().filter(named).find(|list| is_own(list));
     let others: Vec<Value> =
         all.iter().filter(named).filter(|list| !is_own(list)).map(json).collect();
-    // What another source says, as a member of our list: its source's name tells who it was.
+    // The backend as another source defines it; its list has the name of the source.
     let other = others.first();
     if own.is_none() && other.is_none() {
         return Ok(Err(absent(service, backend, &all)));
@@ -179,7 +181,8 @@ fn set(
     let Some(other) = other.filter(|_| written) else { return Ok(Ok((reports, code))) };
     let source = other["source"].as_str().unwrap_or_default();
     if !counts(socket, service, backend)? {
-        // Nothing of it is in force, and it shall not come to be when nobody thinks of it.
+        // The override has no effect now: remove it, so that it does not take effect unexpectedly
+        // later.
         let back = Edit { undo: true, ..Edit::default() };
         let wish = Wish {
             next: Box::new(|before| edited(before, service, backend, &theirs, true, &back)),
@@ -227,7 +230,7 @@ fn absent(service: &Name, backend: &Backend, all: &[Object]) -> String {
     )
 }
 
-/// The API's list as it shall be.
+/// Returns the API's list after the change.
 fn edited(
     before: Option<&Object>,
     service: &Name,
@@ -254,7 +257,7 @@ fn edited(
         }
     }
     if overriding {
-        // What says the same as the other source would only hide what that says later.
+        // An entry equal to the other source's would only hide later changes of that source.
         let taken_back = |member: &Value| edit.undo || theirs.contains(member);
         list.retain(|member| !(backend.is(member) && taken_back(member)));
         if list.is_empty() {
@@ -264,7 +267,7 @@ fn edited(
     Ok(Some(Object::from_json(&json)?))
 }
 
-/// Whether what the API says of a backend is what counts, once the tables have it.
+/// Waits until the tables have the API's backend, and returns whether it takes precedence.
 fn counts(socket: &Path, service: &Name, backend: &Backend) -> Result<bool, String> {
     let until = Instant::now() + Duration::from_secs(5);
     let shadow = |text: &str, source: &str| {
@@ -286,12 +289,12 @@ fn counts(socket: &Path, service: &Name, backend: &Backend) -> Result<bool, Stri
     }
 }
 
-/// Whether the region calls a part of a service so.
+/// Returns whether a name in the region denotes this service or a part of it.
 fn is_of(name: &str, service: &Name) -> bool {
     name.split('~').next() == Some(service.as_str())
 }
 
-/// Flows that a backend still has for a service.
+/// Returns the number of flows of a service that a backend still has.
 fn flows(socket: &Path, service: &Name, backend: &Backend) -> Result<u64, String> {
     let (mut count, mut from) = (0, 0);
     loop {
@@ -310,7 +313,7 @@ fn flows(socket: &Path, service: &Name, backend: &Backend) -> Result<u64, String
     }
 }
 
-/// Tells how many flows there are, until there are none or the time is over.
+/// Prints the number of flows whenever it changes, until there are none or the time is over.
 fn follow(
     with: &With,
     socket: &Path,

@@ -1,4 +1,4 @@
-//! `weir bgp`: sessions with routers, routes, and what is said of them.
+//! `weir bgp`: shows BGP sessions, routes and policies.
 
 mod detail;
 
@@ -16,48 +16,48 @@ use super::draw::{Table, count, span};
 use super::options::With;
 use super::output::print;
 
-/// Prefixes that a cell shows at most.
+/// Maximum number of prefixes in a table cell.
 const SHOWN: usize = 5;
 
-/// What `weir bgp` does. The exit code is 1 while policies can't be carried out as they are.
+/// Subcommands of `weir bgp`. The exit code is 1 while a policy is invalid or cannot be applied.
 #[derive(Subcommand)]
 pub enum BgpWhat {
-    /// Neighbors: session state, since when, routes received and advertised, by family
+    /// Show neighbors: session state, uptime, received and advertised routes by family
     Peers {
-        /// All that is known of each: what was agreed on, timers, the last notifications, messages,
-        /// BFD; and listeners
+        /// Show negotiated capabilities, timers, last notifications, messages, BFD, and listeners
         #[arg(long)]
         detail: bool,
     },
-    /// Routes that neighbors shall have, or have
+    /// Show routes to advertise, or advertised
     #[command(subcommand)]
     Routes(RoutesWhat),
-    /// What is said of which routes to which neighbors, and what becomes of theirs
+    /// Show route policies: which routes are advertised to which neighbors, and how theirs are
+    /// handled
     Policies,
 }
 
-/// At which end.
+/// Subcommands of `weir bgp routes`.
 #[derive(Subcommand)]
 pub enum RoutesWhat {
-    /// Those that neighbors shall have, whether their sessions are up or not
+    /// Show routes to advertise, whether the sessions are up or not
     Available(RoutesArgs),
-    /// Those that neighbors have from us
+    /// Show routes that were advertised to neighbors
     Advertised(RoutesArgs),
 }
 
-/// Which routes.
+/// Filter of routes.
 #[derive(Args)]
 pub struct RoutesArgs {
-    /// Only of this address family
+    /// Show only this address family
     #[arg(value_enum)]
     afi: Option<Afi>,
-    /// Only of this subsequent address family; there is one
+    /// Show only this subsequent address family; there is one
     #[arg(value_enum)]
     safi: Option<Safi>,
-    /// Only of the router of this autonomous system
+    /// Show only the virtual router with this local AS number
     #[arg(long, value_name = "ASN")]
     router: Option<u32>,
-    /// Only of this neighbor; with several routers, --router has to be given as well
+    /// Show only this neighbor; with several routers, --router is required too
     #[arg(long, value_name = "ADDRESS")]
     peer: Option<String>,
 }
@@ -93,7 +93,7 @@ pub fn run(with: &With, socket: &Path, what: &BgpWhat) -> Result<ExitCode, Strin
     }
 }
 
-/// Shows rows; what is wrong with the policies comes after them.
+/// Prints rows as a table, followed by errors of the policies.
 fn told<R: Serialize + DeserializeOwned>(
     with: &With,
     socket: &Path,
@@ -113,12 +113,12 @@ fn verdict(standing: &Standing) -> ExitCode {
     if standing.error.is_empty() {
         return ExitCode::SUCCESS;
     }
-    // Not among the rows, which programs read.
+    // Printed to stderr, because programs parse the rows.
     eprintln!("weir: {}", standing.error);
     ExitCode::from(1)
 }
 
-/// The rows, or why there are none.
+/// Returns the rows, or the reason why there are none.
 fn none_or(standing: &Standing, rows: String) -> String {
     match (&standing.policy, standing.policies) {
         _ if !rows.is_empty() => rows,
@@ -136,7 +136,7 @@ fn none_or(standing: &Standing, rows: String) -> String {
 }
 
 fn asked(which: &str, args: &RoutesArgs) -> String {
-    // There is one SAFI, so that naming it asks for nothing else.
+    // There is only one SAFI, so it is no filter.
     let RoutesArgs { afi, safi: _, router, peer } = args;
     let family = afi.map(|afi| match afi {
         Afi::Ipv4 => "ipv4-unicast".to_owned(),
@@ -221,12 +221,12 @@ fn policies(rows: &[PolicyRow]) -> Table {
     table
 }
 
-/// A word as programs read it.
+/// Returns a value's serialized name.
 fn word(value: &impl Serialize) -> String {
     serde_json::to_value(value).ok().as_ref().and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-/// The first of them, and how many more; `any` where all are meant.
+/// Lists the first items and the number of remaining ones; `any` if the list is empty.
 fn list<T>(all: &[T], words: impl Fn(&T) -> String) -> String {
     let first: Vec<String> = all.iter().take(SHOWN).map(words).collect();
     match all.len() {

@@ -1,4 +1,5 @@
-//! `weir cloud`: this machine at its cloud, what is wrong there, and what scripts need.
+//! `weir cloud`: shows and diagnoses this machine's registration with its cloud, and commands for
+//! scripts.
 
 mod account;
 mod doctor;
@@ -18,24 +19,29 @@ use super::options::With;
 use super::output::print;
 use account::NO_CLOUD;
 
-/// What `weir cloud` does.
+/// Subcommands of `weir cloud`.
 #[derive(Subcommand)]
 pub enum CloudWhat {
-    /// Where the machine stands: its target or pool, what the cloud thinks of its health, findings,
-    /// peers. Exit code 0 when ready, 1 when not
+    /// Show the registration: target or pool, health reported by the cloud, findings, peers
+    ///
+    /// Exit code 0 when ready, 1 when not.
     Status {
-        /// Also what was asked of the cloud, by outcome
+        /// Include API calls to the cloud, by outcome
         #[arg(long)]
         calls: bool,
     },
-    /// Looks for what is wrong: credentials, permissions, target group or pool, tunnels, security
-    /// groups, MTU, settings. It changes nothing, and needs no slowpath. Exit code 0 when nothing
-    /// fails
+    /// Diagnose credentials, permissions, target group or pool, tunnels, security groups, MTU,
+    /// settings
+    ///
+    /// Changes nothing and does not need slowpath. Exit code 0 when no check fails.
     Doctor,
-    /// AWS: runs a command on another instance over SSM, and ends with its exit code; 255 where it
-    /// could not be run
+    /// AWS: run a command on another instance over SSM, and exit with its exit code
+    ///
+    /// Exit code 255 if it could not be run.
     Exec(remote::ExecArgs),
-    /// AWS: waits until something is so. Exit code 0 when it is, 1 when the time is over
+    /// AWS: wait for a condition
+    ///
+    /// Exit code 0 when it is met, 1 after the timeout.
     #[command(subcommand)]
     Wait(remote::WaitWhat),
 }
@@ -50,14 +56,14 @@ pub fn run(with: &With, socket: &Path, what: &CloudWhat) -> Result<ExitCode, Str
     }
 }
 
-/// What `weir cloud status` knows.
+/// The document of `weir cloud status`.
 #[derive(Serialize)]
 struct Standing {
     #[serde(flatten)]
     report: Report,
-    /// Whether we say of ourselves that traffic may come.
+    /// The appliance is able to serve by its own checks.
     able: bool,
-    /// Why not.
+    /// Reasons why it is not able to serve.
     reasons: Vec<String>,
 }
 
@@ -126,7 +132,7 @@ fn text(standing: &Standing, calls: bool) -> String {
     text
 }
 
-/// Ports and VNIs in force, who told them, and what the cloud says where that is something else.
+/// Formats ports and VNIs in force and their origin, and the cloud's if they differ.
 fn tunnels(carried: &Carried) -> String {
     let ends = |ends: &Ends| {
         let Ends { external_port, external_vni, internal_port, internal_vni } = ends;

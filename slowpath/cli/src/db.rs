@@ -1,4 +1,4 @@
-//! `weir db`: the tables of the control state, as text, JSON or YAML, once or as they change.
+//! `weir db`: shows the tables of the control state as text, JSON or YAML, once or continuously.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -12,31 +12,31 @@ use super::draw::{self, span};
 use super::options::With;
 use super::output::{Told, follow, print};
 
-/// What is done with a table.
+/// Subcommands of `weir db`.
 #[derive(Subcommand)]
 pub enum DbWhat {
-    /// Shows a table
+    /// Show a table
     Show(Shown),
     /// Show the rows whose first column begins with a text, or whose address is in a network
     Prefix {
         #[command(flatten)]
         shown: Shown,
-        /// How the first column begins: `shop/` in services, `203.0.113.10` in frontends; or a
-        /// network, in frontends and backends: `10.0.0.0/8`
+        /// Prefix of the first column (`shop/` in services, `203.0.113.10` in frontends), or a
+        /// network in frontends and backends (`10.0.0.0/8`)
         prefix: Option<String>,
     },
 }
 
-/// A table, and how it is shown.
+/// Selection of a table and its columns.
 #[derive(Args)]
 pub struct Shown {
-    /// Which table
+    /// Table to show
     #[arg(value_enum)]
     table: Name,
-    /// Only these columns, in this order: `--columns name,flags`
+    /// Show only these columns, in this order: `--columns name,flags`
     #[arg(long, short, value_delimiter = ',', value_name = "COLUMN")]
     columns: Vec<String>,
-    /// Goes on, and shows each row that changes and each that goes, until Ctrl-C
+    /// Continue until Ctrl-C, showing each row that changes or is removed
     #[arg(long, short)]
     watch: bool,
 }
@@ -49,7 +49,7 @@ enum Name {
     Health,
 }
 
-/// Columns of the table of health.
+/// Columns of the health table.
 const HEALTH: &[&str] = &["name", "level", "message"];
 
 impl Name {

@@ -1,4 +1,4 @@
-//! What differs between two objects, field by field.
+//! Differences between two objects, field by field.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,23 +6,23 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use state::object::Object;
 
-/// One field of what is wanted.
+/// A field of the desired state that differs.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Field {
-    /// `spec.mss`, `spec.endpoints[10.0.2.11:80/tcp].weight`.
+    /// Path, for example `spec.mss` or `spec.endpoints[10.0.2.11:80/tcp].weight`.
     pub path: String,
-    /// What it was; left out where it is new.
+    /// Old value; `None` if the field is added.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub old: Option<Value>,
-    /// What it becomes; left out where it goes.
+    /// New value; `None` if the field is removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub new: Option<Value>,
 }
 
-/// Fields that a summary names before it only counts.
+/// Maximum number of fields in a summary; the others are counted.
 const NAMED: usize = 4;
 
-/// What is wanted otherwise, by path.
+/// Returns the differing fields of the desired state, ordered by path.
 pub fn fields(before: Option<&Object>, after: Option<&Object>) -> Vec<Field> {
     let (mut old, mut new) = (leaves(before), leaves(after));
     let paths: BTreeSet<String> = old.keys().chain(new.keys()).cloned().collect();
@@ -33,7 +33,7 @@ pub fn fields(before: Option<&Object>, after: Option<&Object>) -> Vec<Field> {
     paths.into_iter().filter_map(field).collect()
 }
 
-/// What is wanted, leaf by leaf.
+/// Returns the desired state as leaf values by path.
 fn leaves(object: Option<&Object>) -> BTreeMap<String, Value> {
     let mut leaves = BTreeMap::new();
     let Some(Ok(json)) = object.map(serde_json::to_value) else { return leaves };
@@ -52,7 +52,7 @@ fn collect(value: &Value, path: &str, leaves: &mut BTreeMap<String, Value>) {
                 collect(value, &format!("{path}.{key}"), leaves);
             }
         }
-        // Elements that have an address are known by it, wherever in the list they are.
+        // Elements with an address are identified by it, whatever their position in the list.
         Value::Array(list) if !list.is_empty() && list.iter().all(|one| place(one).is_some()) => {
             for one in list.iter().filter_map(Value::as_object) {
                 element(one, path, leaves);
@@ -79,7 +79,8 @@ fn place(element: &Value) -> Option<String> {
     place_of(element.as_object()?)
 }
 
-/// `10.0.2.11:80/tcp`, with the endpoint of a gateway where it is limited to one.
+/// Returns the address of a list element, `10.0.2.11:80/tcp`, with the gateway endpoint if it has
+/// one.
 fn place_of(element: &Map<String, Value>) -> Option<String> {
     let address = element.get("address")?.as_str()?;
     let port = element.get("port").and_then(Value::as_u64).unwrap_or(0);
@@ -90,7 +91,7 @@ fn place_of(element: &Map<String, Value>) -> Option<String> {
     Some(format!("{place}/{protocol}{}", scope.map(|at| format!("@{at}")).unwrap_or_default()))
 }
 
-/// A value as people read it; nothing for what has none.
+/// Formats a value; null is empty.
 fn text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -99,7 +100,7 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// `spec.affinity_s 30 -> 60, + spec.mss 1300, and 3 more`.
+/// Formats a summary on one line: `spec.affinity_s 30 -> 60, + spec.mss 1300, and 3 more`.
 pub fn summary(fields: &[Field]) -> String {
     let one = |field: &Field| match (&field.old, &field.new) {
         (Some(old), Some(new)) => format!("{} {} -> {}", field.path, text(old), text(new)),
@@ -114,7 +115,7 @@ pub fn summary(fields: &[Field]) -> String {
     parts.join(", ")
 }
 
-/// Lines with `-` for what is there and `+` for what would be.
+/// Formats the differences as lines, with `-` for old and `+` for new values.
 pub fn lines(fields: &[Field]) -> String {
     let mut all = String::new();
     for field in fields {

@@ -1,34 +1,35 @@
-//! Draws text tables: columns as wide as their widest cell, numbers to the right.
+//! Formats text tables: columns are as wide as their widest cell, numbers are right-aligned.
 
-/// A text table being filled.
+/// A text table.
 pub struct Table {
     head: Vec<String>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// With these column heads; a head that begins with `>` aligns its column to the right.
+    /// Creates a table with these column headings; a heading that begins with `>` right-aligns its
+    /// column.
     pub fn new<S: ToString>(head: &[S]) -> Table {
         Table { head: head.iter().map(S::to_string).collect(), rows: Vec::new() }
     }
 
-    /// Adds a row; missing cells stay empty.
+    /// Adds a row; missing cells are empty.
     pub fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
     }
 
-    /// True without rows.
+    /// Returns whether the table has no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// The table with its head line, each line ended.
+    /// Formats the table with its heading; each line ends with a newline.
     pub fn text(&self) -> String {
         self.text_in(&mut Vec::new())
     }
 
-    /// The same in columns of these widths at least, which grow with it: for tables of which one
-    /// part is drawn after the other.
+    /// Formats the table with at least these column widths, and updates them. For tables that are
+    /// printed in several parts.
     pub fn text_in(&self, widths: &mut Vec<usize>) -> String {
         let head: Vec<String> =
             self.head.iter().map(|h| h.trim_start_matches('>').to_owned()).collect();
@@ -55,7 +56,7 @@ impl Table {
     }
 }
 
-/// A count with a space between thousands, as people read it.
+/// Formats a number with spaces between thousands.
 pub fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -68,7 +69,7 @@ pub fn count(n: u64) -> String {
     text
 }
 
-/// Bytes with a decimal unit: 999 B, 12.3 kB, 4.5 GB.
+/// Formats bytes with a decimal unit: 999 B, 12.3 kB, 4.5 GB.
 pub fn bytes(n: u64) -> String {
     const UNITS: [&str; 5] = ["kB", "MB", "GB", "TB", "PB"];
     if n < 1000 {
@@ -83,7 +84,7 @@ pub fn bytes(n: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
-/// A span of seconds as its two largest units: `42 s`, `3 min 5 s`, `2 h 10 min`, `4 d 1 h`.
+/// Formats seconds as the two largest units: `42 s`, `3 min 5 s`, `2 h 10 min`, `4 d 1 h`.
 pub fn span(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match seconds {

@@ -1,4 +1,4 @@
-//! `weir explain`: what would become of a packet, asked as a 5-tuple, a frame, or a capture.
+//! `weir explain`: explains the handling of a packet given as a 5-tuple, a frame, or a capture.
 
 use std::io::Read;
 use std::path::Path;
@@ -10,31 +10,31 @@ use super::ask;
 use super::options::With;
 use super::output::print;
 
-/// Packets, and how they come.
+/// Arguments of `weir explain`.
 #[derive(Args)]
 pub struct ExplainArgs {
-    /// `tcp 192.0.2.1:1234 -> 203.0.113.1:80`; or a frame from its Ethernet header on in
-    /// hexadecimal digits; or a pcap file; `-` reads either of the first two from standard input
+    /// Packet as 5-tuple `tcp 192.0.2.1:1234 -> 203.0.113.1:80`, as Ethernet frame in hexadecimal
+    /// digits, or as pcap file; `-` reads one of the first two from standard input
     #[arg(required = true, value_name = "5-TUPLE | HEX | FILE")]
     packet: Vec<String>,
-    /// The arm by which it comes: ingress or egress
+    /// Arm on which the packet arrives: ingress or egress
     #[arg(long, default_value = "ingress")]
     arm: String,
-    /// This machine's kernel sends it by that arm: a proxy's answer, a probe
+    /// Packet is sent by this machine's kernel through the arm: a proxy's reply, a health check
     #[arg(long, conflicts_with = "gateway")]
     kernel: bool,
-    /// For a 5-tuple, the gateway by which it comes; without, it comes plain
+    /// Gateway through which a 5-tuple arrives; without it, the packet arrives without a tunnel
     #[arg(long, default_value = "", value_name = "NAME")]
     gateway: String,
-    /// For a 5-tuple by a GENEVE gateway, its endpoint's number
+    /// Endpoint number of a 5-tuple that arrives through a GENEVE gateway
     #[arg(long, default_value_t = 0)]
     endpoint: u64,
-    /// Of a file, at most so many packets
+    /// Maximum number of packets of a file
     #[arg(long, default_value_t = 10)]
     packets: usize,
 }
 
-/// Asks, and prints an explanation a packet.
+/// Runs `weir explain`, which prints an explanation for each packet.
 pub fn run(with: &With, socket: &Path, args: &ExplainArgs) -> Result<(), String> {
     let question = Question {
         arm: args.arm.clone(),
@@ -49,7 +49,7 @@ pub fn run(with: &With, socket: &Path, args: &ExplainArgs) -> Result<(), String>
     Ok(())
 }
 
-/// The packets that are meant.
+/// Returns the packets given by the arguments.
 fn packets(args: &ExplainArgs) -> Result<Vec<String>, String> {
     let text = args.packet.join(" ");
     if text == "-" {
@@ -70,7 +70,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The first frames of a pcap file of either byte order, with micro- or nanoseconds.
+/// Returns the first frames of a pcap file of either byte order, with timestamps in micro- or
+/// nanoseconds.
 fn frames(bytes: &[u8], at_most: usize) -> Result<Vec<&[u8]>, String> {
     const HEAD: usize = 24;
     const RECORD: usize = 16;
@@ -106,7 +107,7 @@ fn frames(bytes: &[u8], at_most: usize) -> Result<Vec<&[u8]>, String> {
     if frames.is_empty() { Err("there is no packet in it".to_owned()) } else { Ok(frames) }
 }
 
-/// An explanation for people: what, then why.
+/// Formats an explanation: first the outcome, then the reasons.
 fn shown(told: &Explanation) -> String {
     let verdict = match told.reason.as_str() {
         "" => told.verdict.clone(),

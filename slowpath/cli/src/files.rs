@@ -1,5 +1,5 @@
-//! The files that are applied: all that a services file or folder may hold, and objects in their
-//! envelopes as `weir get` prints them.
+//! Parses the files of `weir apply`: services files and directories in all their formats, and
+//! objects as printed by `weir get`.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -15,35 +15,35 @@ use state::object::{API, Key, Object};
 use super::offline;
 use super::options::With;
 
-/// An object, and where it is written.
+/// An object, and its location in a file.
 pub struct Given {
-    /// What is wanted, as if said over the API.
+    /// The desired state, as if sent to the API.
     pub object: Object,
-    /// The file; `standard input`.
+    /// Name of the file, or `standard input`.
     pub file: Arc<str>,
-    /// Of one in its envelope, where in the file.
+    /// Location in the file, for objects as printed by `weir get`.
     spot: Option<Spot>,
 }
 
-/// Where in a text an envelope is.
+/// Location of an object in a text.
 struct Spot {
     text: Arc<str>,
-    /// The document, from 0.
+    /// Number of the document, from 0.
     document: usize,
-    /// The path of the object in it.
+    /// Path of the object in the document.
     path: String,
 }
 
-/// Why files aren't taken.
+/// Error of reading files.
 pub enum Wrong {
-    /// They can't be read.
+    /// The files cannot be read.
     Unread(String),
-    /// What is in them can't be.
+    /// The content of the files is invalid.
     Refused(String),
 }
 
 impl Given {
-    /// `shop.yaml:12: `, as near to the field as is known.
+    /// Returns the location of a field, `shop.yaml:12: `, as precisely as it is known.
     pub fn place(&self, field: &str) -> String {
         match &self.spot {
             Some(spot) => spot.place(&self.file, field),
@@ -60,25 +60,25 @@ impl Spot {
     }
 }
 
-/// What of the objects in files is taken.
+/// Which objects of files are accepted.
 #[derive(Clone, Copy, Default)]
 pub struct Take {
-    /// What other sources said becomes the API's.
+    /// Objects of other sources become objects of the API.
     pub as_api: bool,
-    /// It is not asked of which revision an object was made.
+    /// The revision of objects is ignored.
     pub restore: bool,
 }
 
-/// What files hold.
+/// Content of files.
 #[derive(Default)]
 pub struct Files {
-    /// What is applied.
+    /// Objects to apply.
     pub given: Vec<Given>,
-    /// Why others are left out, a sentence each.
+    /// Reasons why other objects are skipped, one sentence each.
     pub left_out: Vec<String>,
 }
 
-/// Reads files, folders, and standard input for `-`; each object may be there once.
+/// Reads files, directories, and standard input for `-`; an object may occur only once.
 pub fn read(with: &With, names: &[String], take: Take) -> Result<Files, Wrong> {
     let (mut all, mut others, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
     for (file, text) in texts(names)? {
@@ -94,7 +94,7 @@ pub fn read(with: &With, names: &[String], take: Take) -> Result<Files, Wrong> {
             false
         }
         None => {
-            // The revision of what another source said is none of the API's.
+            // The revision of another source's object is not comparable with that of the API's.
             if take.restore || given.object.source.as_str() != API {
                 (given.object.revision, given.object.generation) = (0, 0);
             }
@@ -126,7 +126,7 @@ pub fn read(with: &With, names: &[String], take: Take) -> Result<Files, Wrong> {
     Ok(Files { given: all, left_out })
 }
 
-/// Why an object of a file is not the API's to say, if it isn't.
+/// Returns the reason why an object of a file cannot be applied, or `None` if it can.
 fn not_applied(object: &Object, take: Take) -> Option<String> {
     if let Some(why) = object.kind().read_only() {
         return Some(format!("it is read-only: {why}"));
@@ -164,7 +164,7 @@ fn texts(names: &[String]) -> Result<Vec<(String, String)>, Wrong> {
     Ok(texts)
 }
 
-/// The objects of a text that holds envelopes; none where it holds something else.
+/// Parses the objects of a text in the format of `weir get`; `None` if it is in another format.
 fn envelopes(file: &str, text: &str) -> Option<Result<Vec<Given>, Wrong>> {
     let is_envelope = |value: &Value| value["kind"].is_string() && value["apiVersion"].is_null();
     let first = Documents::new(text, false).find_map(|document| match document {

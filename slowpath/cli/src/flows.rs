@@ -1,4 +1,4 @@
-//! `weir flows` and `weir trace`: what the flow table holds, and what becomes of a flow's packets.
+//! `weir flows` and `weir trace`: show the flow table, and trace the packets of a flow.
 
 use std::collections::HashMap;
 use std::io::{BufRead, IsTerminal};
@@ -13,54 +13,54 @@ use super::output::{print_next, put};
 use super::show;
 use slowpath::control::report::{Failure, FlowPage, TraceLine};
 
-/// Which flows, and how many.
+/// Arguments of `weir flows`.
 #[derive(Args)]
 pub struct FlowsArgs {
     #[command(flatten)]
     filter: FlowFilter,
-    /// At most so many
+    /// Maximum number of flows to show
     #[arg(long, default_value_t = 50)]
     limit: u32,
-    /// All of them
+    /// Show all flows
     #[arg(long)]
     all: bool,
 }
 
-/// Which flows; all given conditions must hold.
+/// Filter of flows; all given conditions must hold.
 #[derive(Args)]
 pub struct FlowFilter {
-    /// Only this client: ADDRESS or ADDRESS:PORT
+    /// Show only this client: ADDRESS or ADDRESS:PORT
     #[arg(long)]
     pub client: Option<String>,
-    /// Only this frontend: ADDRESS or ADDRESS:PORT
+    /// Show only this frontend: ADDRESS or ADDRESS:PORT
     #[arg(long)]
     pub frontend: Option<String>,
-    /// Only this backend: ADDRESS or ADDRESS:PORT
+    /// Show only this backend: ADDRESS or ADDRESS:PORT
     #[arg(long)]
     pub backend: Option<String>,
-    /// Only this service
+    /// Show only this service
     #[arg(long)]
     pub service: Option<String>,
-    /// Only this protocol: tcp, udp, icmp, icmpv6 or a number
+    /// Show only this protocol: tcp, udp, icmp, icmpv6 or a number
     #[arg(long)]
     pub protocol: Option<String>,
 }
 
-/// Which packets to follow.
+/// Arguments of `weir trace`.
 #[derive(Args)]
 pub struct TraceArgs {
     #[command(flatten)]
     filter: FlowFilter,
-    /// How many packets to follow
+    /// Number of packets to trace
     #[arg(long, default_value_t = 4)]
     packets: u32,
-    /// How long to wait for them, in seconds
+    /// Maximum number of seconds to wait for them
     #[arg(long, default_value_t = 30)]
     seconds: u32,
 }
 
 impl FlowFilter {
-    /// As the control socket reads it, behind other parts of a query.
+    /// Formats the filter as query parameters, to be appended to others.
     pub fn query(&self) -> String {
         let pairs = [
             ("client", &self.client),
@@ -79,7 +79,7 @@ impl FlowFilter {
     }
 }
 
-/// Asks for flows, page by page.
+/// Requests flows, page by page.
 pub fn flows(socket: &Path, args: &FlowsArgs) -> Result<FlowPage, String> {
     let limit = if args.all { u32::MAX } else { args.limit };
     let mut all = FlowPage::default();
@@ -121,7 +121,7 @@ pub fn trace(with: &With, socket: &Path, args: &TraceArgs) -> Result<(), String>
             print_next(&stage, with.output());
             continue;
         }
-        // Packets of one burst go through the stages together; people read one after the other.
+        // Packets of a burst go through the stages together; the output groups lines by packet.
         let of_packet = packets.entry((stage.lcore, stage.packet)).or_default();
         of_packet.push(show::trace(&stage));
         if stage.last {

@@ -1,4 +1,5 @@
-//! `weir get`: objects in their envelopes, and `weir maps dump`: what lies in the plane.
+//! `weir get`: shows objects with their metadata. `weir maps dump`: shows the tables of the data
+//! plane.
 
 use std::path::Path;
 
@@ -12,37 +13,37 @@ use super::draw::Table;
 use super::options::With;
 use super::output::{Told, follow, print};
 
-/// Which objects, and how they are shown.
+/// Selection of objects, and output options.
 #[derive(Args)]
 pub struct GetArgs {
     /// Kind of object: service, backends, appliance, source, bgp-peering-policy,
-    /// private-link-service; `all` for all that `weir apply` takes
+    /// private-link-service, or `all` for all kinds that `weir apply` accepts
     kind: String,
-    /// Only the one of this name
+    /// Show only the object of this name
     name: Option<String>,
-    /// Goes on, and shows each object that changes and each that goes, until Ctrl-C
+    /// Continue until Ctrl-C, showing each object that changes or is deleted
     #[arg(long, short)]
     watch: bool,
-    /// With --watch: only what happened after this revision, as a list or an earlier watch told it
+    /// With --watch: start after this revision, as reported by a list or an earlier watch
     #[arg(long, requires = "watch")]
     revision: Option<u64>,
 }
 
-/// Instead of a kind: all that can be applied again.
+/// Selects all kinds that can be applied again.
 const ALL: &str = "all";
-/// Heads of the table.
+/// Table headings; `>` marks right-aligned columns.
 const HEAD: [&str; 4] = ["NAME", "SOURCE", ">REVISION", "CONDITIONS"];
 
-/// What lies in the plane, whichever it is.
+/// Subcommands of `weir maps`.
 #[derive(Subcommand)]
 pub enum MapsWhat {
-    /// Prints services, backends, reverse NAT, affinity, source ranges and Maglev tables, one line
-    /// each, sorted
+    /// Print services, backends, reverse NAT, affinity, source ranges and Maglev tables, sorted,
+    /// one line each
     Dump {
-        /// Only what belongs to this frontend or backend address
+        /// Print only entries of this frontend or backend address
         #[arg(long)]
         address: Option<String>,
-        /// Without identifiers, to compare appliances
+        /// Omit identifiers, to compare appliances
         #[arg(long)]
         no_ids: bool,
     },
@@ -90,7 +91,7 @@ fn row(object: &Value) -> Vec<String> {
     fields.into_iter().chain([conditions(object)]).collect()
 }
 
-/// Shows what is there, or nothing of it, and then what happens.
+/// Prints the existing objects, unless a revision is given, and then each change.
 fn watch(with: &With, socket: &Path, kind: &str, args: &GetArgs) -> Result<(), String> {
     let since = args.revision.map(|revision| format!("&revision={revision}")).unwrap_or_default();
     let path = format!("/v1/objects/{}?watch=true{since}", escaped(kind));
@@ -119,7 +120,7 @@ fn field(object: &Value, name: &str) -> String {
     object.get(name).map(state::show::cell).unwrap_or_default()
 }
 
-/// `Reconciled, Ready=false (why)`.
+/// Formats conditions: `Reconciled, Ready=false (why)`.
 fn conditions(object: &Value) -> String {
     let all = object.pointer("/status/conditions").and_then(Value::as_array);
     let one = |condition: &Value| {

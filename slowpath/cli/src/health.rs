@@ -1,4 +1,4 @@
-//! `weir health`: what the health checker knows of each backend.
+//! `weir health`: shows the results of health checks for each backend.
 
 use std::path::Path;
 
@@ -10,12 +10,12 @@ use super::draw::{Table, span};
 use super::options::With;
 use super::output::print;
 
-/// Which backends, and how they are shown.
+/// Arguments of `weir health`.
 #[derive(Args)]
 pub struct HealthArgs {
-    /// Only services whose name contains this
+    /// Show only services whose name contains this text
     service: Option<String>,
-    /// Only backends that are not healthy
+    /// Show only backends that are not healthy
     #[arg(long)]
     ill: bool,
 }

@@ -1,5 +1,5 @@
-//! The `weir` command: reads the live system over slowpath's unix socket, writes what is wanted of
-//! it, and checks files.
+//! The `weir` command: reads the live system over slowpath's Unix socket, changes its desired
+//! state, and validates files.
 
 #![forbid(unsafe_code)]
 
@@ -39,10 +39,10 @@ use output::print;
 use slowpath::control::report::{DropReport, ServiceReport, Status};
 use slowpath::sources::CONFIG;
 
-/// Where slowpath listens when nobody says.
+/// Default path of slowpath's control socket.
 const SOCKET: &str = "/run/weir/control.sock";
 
-/// Shows and checks what the Weir appliance does.
+/// Show and control the Weir appliance
 #[derive(Parser)]
 #[command(name = "weir", version)]
 struct Cli {
@@ -54,90 +54,97 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum What {
-    /// Is the appliance able, and if not, why; lcores, generation, next hops
+    /// Show whether the appliance is able to serve, with lcores, generation and next hops
+    ///
+    /// Exit code 0 if it is able to serve, 1 if not.
     Status,
-    /// Services with their frontends, backends and traffic
+    /// Show services with their frontends, backends and traffic
     Services {
-        /// Only services whose name contains this
+        /// Show only services whose name contains this text
         name: Option<String>,
     },
-    /// Live flows, from the flow table itself
+    /// Show live flows from the flow table
     Flows(flows::FlowsArgs),
-    /// Drops by arm and reason, with what each reason means
+    /// Show drops by arm and reason, with the meaning of each reason
     Drops {
-        /// Also the reasons without a drop
+        /// Include reasons without drops
         #[arg(long)]
         all: bool,
     },
-    /// Follows packets of one flow, stage by stage
+    /// Trace packets of one flow through the stages of the pipeline
     Trace(flows::TraceArgs),
-    /// What would become of a packet that came now, and why; nothing is sent and nothing changed
+    /// Explain how a packet would be handled now, without sending one or changing anything
     Explain(explain::ExplainArgs),
-    /// Tells health probes that no new traffic is wanted; flows go on, and so do packets that come
-    /// all the same. It holds over restarts of slowpath and fastpath, until --undo or a reboot
+    /// Drain this appliance: fail health checks, keep forwarding established flows
+    ///
+    /// Packets that still arrive are forwarded. The drain persists over restarts of slowpath and
+    /// fastpath until --undo or a reboot.
     Drain {
-        /// Traffic is wanted again
+        /// End the drain: accept new traffic again
         #[arg(long)]
         undo: bool,
     },
-    /// The configuration file
+    /// Validate the configuration
     #[command(subcommand)]
     Config(ConfigWhat),
-    /// Memory for DPDK and the region
+    /// Plan and reserve memory for DPDK and the region
     #[command(subcommand)]
     Hugepages(offline::HugepagesWhat),
-    /// The tables of the control state: services, frontends, backends, health of the parts
+    /// Show the tables of the control state: services, frontends, backends, health of components
     #[command(subcommand)]
     Db(db::DbWhat),
-    /// Objects as they were given, with what became of them
+    /// Show objects with their status
     Get(get::GetArgs),
-    /// Makes what files say wanted: all that a services file or folder may hold, and objects as
-    /// `weir get --output yaml` prints them. Exit code 0 when all is done, 1 when something was
-    /// refused or isn't in force
+    /// Apply the desired state from files
+    ///
+    /// Files hold services, in any format of the services file, or objects as printed by `weir get
+    /// --output yaml`. Exit code 0 when everything is in force, 1 when something was rejected or is
+    /// not in force.
     Apply(apply::ApplyArgs),
-    /// What `weir apply` would change, field by field. Exit code 0 without a difference, 1 with
-    /// one, 2 for errors
+    /// Show what `weir apply` would change, field by field
+    ///
+    /// Exit code 0 without differences, 1 with differences, 2 for errors.
     Diff(apply::DiffArgs),
-    /// Permits the removal for which a source's list is held
+    /// Confirm a large removal by a source
     #[command(subcommand)]
     Source(source::SourceWhat),
-    /// Adds, changes and deletes a service of the API
+    /// Add, change and delete services of the API
     #[command(subcommand)]
     Service(Box<service::ServiceWhat>),
-    /// Weight and state of a service's backend, whoever named it
+    /// Set weight and state of a service's backend, whichever source defines it
     #[command(subcommand)]
     Backend(backend::BackendWhat),
-    /// Health of backends as it is measured: state, since when, the last probe and why
+    /// Show measured health of backends: state, since when, the last check and its result
     Health(health::HealthArgs),
-    /// This machine at its cloud
+    /// Show and diagnose this machine's registration with its cloud
     #[command(subcommand)]
     Cloud(cloud::CloudWhat),
-    /// Private links at Azure: services in front of internal load balancers, their connections
+    /// Show and manage Azure private links and their connections
     #[command(subcommand)]
     Pls(pls::PlsWhat),
-    /// Sessions with routers, what they are told of addresses, and what is wrong with policies
+    /// Show BGP sessions, routes and policies
     #[command(subcommand)]
     Bgp(bgp::BgpWhat),
-    /// What lies in the plane, one line a thing
+    /// Show the tables of the data plane
     #[command(subcommand)]
     Maps(get::MapsWhat),
-    /// Completions for a shell: `weir completions bash > /etc/bash_completion.d/weir`
+    /// Generate shell completions: `weir completions bash > /etc/bash_completion.d/weir`
     Completions {
-        /// Which shell
+        /// Shell to generate completions for
         shell: clap_complete::Shell,
     },
-    /// Writes man pages
+    /// Generate man pages
     Man {
-        /// Into this folder
+        /// Directory to write to
         #[arg(long, default_value = ".", value_name = "FOLDER")]
         out: PathBuf,
     },
-    /// Live view: flows and packets per service and backend, drops by reason
+    /// Show a live view: flows and packets per service and backend, drops by reason
     Top {
-        /// Seconds between two looks
+        /// Seconds between two samples
         #[arg(long, default_value_t = 1.0)]
         every: f64,
-        /// How many looks, then end; without it until Ctrl-C
+        /// Number of samples; without it, sample until Ctrl-C
         #[arg(long)]
         looks: Option<u64>,
     },
@@ -145,17 +152,18 @@ enum What {
 
 #[derive(Subcommand)]
 enum ConfigWhat {
-    /// Checks configuration and services file, prints what is in force and from where
+    /// Validate configuration and services file, and show the effective values with their origin
     Check,
 }
 
-/// Runs the command line; the exit code is 0, 1 for "no", 2 for errors.
+/// Runs the command line. The exit code is 0 for success, 1 for a negative result, and 2 for
+/// errors.
 fn main() -> ExitCode {
     let cli = Cli::parse();
     match run(&cli) {
         Ok(code) => code,
         Err(text) => {
-            // What config renders has its own form, over several lines.
+            // Errors rendered by `config` span several lines and are printed without a prefix.
             match text.starts_with(char::is_whitespace) {
                 true => eprintln!("{text}"),
                 false => eprintln!("weir: {text}"),
@@ -227,7 +235,7 @@ fn run(cli: &Cli) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The socket: as told, else the configuration's, else the default.
+/// Returns the socket of the command line, else that of the configuration, else the default.
 fn socket(with: &With) -> Result<PathBuf, String> {
     if let Some(socket) = &with.socket {
         return Ok(socket.clone());

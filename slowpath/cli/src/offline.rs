@@ -1,4 +1,4 @@
-//! The subcommands that need no running slowpath: configuration and memory.
+//! Subcommands that need no running slowpath: configuration and memory.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -14,25 +14,25 @@ use serde_json::{Value, json};
 use super::options::With;
 use super::output::print;
 
-/// What `weir hugepages` does.
+/// Subcommands of `weir hugepages`.
 #[derive(Subcommand)]
 pub enum HugepagesWhat {
-    /// What memory the configuration needs, term by term
+    /// Show the memory that the configuration needs, item by item
     Plan,
-    /// What of it is missing, and what to type
+    /// Show missing memory and the commands that reserve it
     Check,
-    /// Reserves it now (root)
+    /// Reserve the memory now (root)
     Apply,
 }
 
-/// Loads the configuration as told, or the default file where it exists.
+/// Loads the configuration from the given file, or the default file if it exists.
 pub fn load(with: &With) -> Result<Config, String> {
     let default = Path::new(CONFIG);
     let file = with.config.as_deref().or(default.exists().then_some(default));
     config::load(file, &with.set).map_err(|e| e.render())
 }
 
-/// `weir config check`: 0 when both files are good, 1 when not.
+/// Runs `weir config check`. The exit code is 0 if both files are valid, otherwise 1.
 pub fn config_check(with: &With) -> Result<ExitCode, String> {
     let refused = |text: String| {
         let document = json!({ "good": false, "refused": text });
@@ -51,14 +51,14 @@ pub fn config_check(with: &With) -> Result<ExitCode, String> {
     }
     let (services, said) = match &checked.services {
         None => (None, "no services file: services come through the API\n".to_owned()),
-        // Read as slowpath reads it, a file or a folder of them.
+        // Read like slowpath does: a file or a directory of files.
         Some(path) => match sources::read(path, &checked) {
             Ok(list) => {
                 let is_service = |object: &&Object| object.kind() == Kind::Service;
                 let count = list.objects.iter().filter(is_service).count();
                 (Some(count), format!("{}: {count} services, good\n", path.display()))
             }
-            // A file of Weir's own shape has its lines shown.
+            // For a file in Weir's own format, the error shows its lines.
             Err(text) => match path.is_dir() {
                 true => return refused(text),
                 false => match config::load_services(path, &checked) {
@@ -79,7 +79,8 @@ pub fn config_check(with: &With) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `weir hugepages plan|check|apply`: 0 when the machine has what is needed, 1 when not.
+/// Runs `weir hugepages plan|check|apply`. The exit code of check and apply is 0 if the machine has
+/// the needed memory, otherwise 1.
 pub fn hugepages(with: &With, what: &HugepagesWhat) -> Result<ExitCode, String> {
     let plan = hugepages::plan(&load(with)?);
     let node = |node: &hugepages::NodeVerdict| {
@@ -93,7 +94,7 @@ pub fn hugepages(with: &With, what: &HugepagesWhat) -> Result<ExitCode, String> 
                 "bytes": term.bytes, "setting": term.setting, "why": term.why,
             })
         };
-        // A plan is also made for another machine than this one.
+        // A plan may be made on a machine without hugepages, for another one.
         let machine = Machine::read(Path::new("/")).ok();
         let verdict = machine.as_ref().map(|machine| hugepages::check(&plan, machine));
         let nodes = verdict.iter().flat_map(|verdict| &verdict.nodes).map(node);

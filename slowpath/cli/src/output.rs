@@ -1,4 +1,4 @@
-//! How answers are written: for people as tables and sentences, for programs as JSON or YAML.
+//! Output of documents: tables and sentences as text, or JSON or YAML for programs.
 
 use std::io::{BufRead, Write};
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::ask::{self, AskError};
 use super::draw::Table;
 use super::options::{Output, With};
 
-/// Prints a document, or what people are told instead.
+/// Prints a document, or its text if the output is a table.
 pub fn print<T: Serialize>(with: &With, document: &T, text: impl FnOnce() -> String) {
     match with.output() {
         Output::Table => put(&text()),
@@ -19,7 +19,7 @@ pub fn print<T: Serialize>(with: &With, document: &T, text: impl FnOnce() -> Str
     }
 }
 
-/// A document as a program reads it.
+/// Serializes a document as JSON or YAML.
 pub fn written<T: Serialize>(document: &T, output: Output) -> String {
     let json = || serde_json::to_string_pretty(document).unwrap_or_default() + "\n";
     match output {
@@ -28,7 +28,7 @@ pub fn written<T: Serialize>(document: &T, output: Output) -> String {
     }
 }
 
-/// Prints one of several documents, each as soon as it is there: a line of JSON, or a document of
+/// Prints one of several documents as soon as it is available: a line of JSON, or a document of
 /// YAML.
 pub fn print_next<T: Serialize>(document: &T, output: Output) {
     match output {
@@ -37,7 +37,7 @@ pub fn print_next<T: Serialize>(document: &T, output: Output) {
     }
 }
 
-/// Writes to stdout; a reader that went away (`weir flows | head`) ends us quietly.
+/// Writes to stdout; exits quietly if the reader has closed it (`weir flows | head`).
 pub fn put(text: &str) {
     let mut out = std::io::stdout().lock();
     if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
@@ -45,22 +45,22 @@ pub fn put(text: &str) {
     }
 }
 
-/// What a line of a stream tells people.
+/// Text output for an event of a stream.
 pub enum Told {
-    /// A row is new or another.
+    /// A row was added or changed.
     Row(Table),
-    /// What was called so is gone.
+    /// The item of this name was removed.
     Gone(String),
-    /// Something for programs.
+    /// An event that only programs need.
     Mark,
-    /// Nothing that was asked for.
+    /// An event that does not match the filter.
     Other,
 }
 
-/// A stream is followed for as long as the person wants.
+/// Streams are followed until they are interrupted.
 const PATIENCE: Duration = Duration::from_secs(365 * 86_400);
 
-/// Shows what is there, and then what happens to it; ends only with an error.
+/// Follows a stream: prints the existing items and then each change. Returns only errors.
 pub fn follow(
     with: &With,
     socket: &Path,

@@ -1,4 +1,5 @@
-//! `weir completions` and `weir man`: what shells and man read, made from the commands themselves.
+//! `weir completions` and `weir man`: generate shell completions and man pages from the command
+//! definitions.
 
 use std::io;
 use std::path::Path;
@@ -9,7 +10,7 @@ use clap_complete::Shell;
 use super::options::With;
 use super::output::print;
 
-/// Prints a shell's completions.
+/// Prints the completions of a shell.
 pub fn completions(with: &With, mut command: Command, shell: Shell) {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut command, "weir", &mut text);
@@ -17,7 +18,7 @@ pub fn completions(with: &With, mut command: Command, shell: Shell) {
     print(with, &text, || text.to_string());
 }
 
-/// Writes a page for `weir` and each of its subcommands into a folder.
+/// Writes a man page for `weir` and each of its subcommands into a directory.
 pub fn man(with: &With, command: Command, folder: &Path) -> Result<(), String> {
     let failed = |e: io::Error| format!("{}: {e}; name a folder with --out", folder.display());
     std::fs::create_dir_all(folder).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! `weir pls`: private links at Azure, their connections, and whether they are paused.
+//! `weir pls`: shows, pauses and resumes Azure private links, and approves or rejects connections.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -16,48 +16,48 @@ use super::draw::Table;
 use super::options::With;
 use super::output::print;
 
-/// What `weir pls` does.
+/// Subcommands of `weir pls`.
 #[derive(Subcommand)]
 pub enum PlsWhat {
-    /// Private links with alias, endpoint address and whether they are available
+    /// Show private links with alias, endpoint address and availability
     List,
-    /// All of one: conditions, connections, what was made, what happened
+    /// Show one private link: conditions, connections, created resources, events
     Show {
-        /// Its name
+        /// Name of the private link
         name: String,
     },
-    /// Lets a connection in
+    /// Approve a connection
     Approve(DecideArgs),
-    /// Keeps a connection out; its endpoint has to be made anew before it can ask again
+    /// Reject a connection; its endpoint must be recreated before it can request one again
     Reject(DecideArgs),
-    /// Makes and changes nothing any more until `weir pls resume`, or until a time
+    /// Pause reconciliation until `weir pls resume`, or until a time
     Pause {
-        /// Its name
+        /// Name of the private link
         name: String,
-        /// Until then, by RFC 3339: 2026-11-22T08:00:00Z
+        /// End of the pause in RFC 3339 format: 2026-11-22T08:00:00Z
         #[arg(long, value_name = "TIME")]
         until: Option<String>,
     },
-    /// Goes on with one that was paused
+    /// Resume reconciliation of a paused private link
     Resume {
-        /// Its name
+        /// Name of the private link
         name: String,
     },
 }
 
-/// Which connection.
+/// Selection of a connection.
 #[derive(Args)]
 pub struct DecideArgs {
     /// Name of the private link
     name: String,
-    /// Name of the connection, as `weir pls show` tells it
+    /// Name of the connection, as shown by `weir pls show`
     connection: String,
-    /// Why, which the other side reads
+    /// Reason, visible to the consumer
     #[arg(long)]
     reason: Option<String>,
 }
 
-/// Runs `weir pls`. The exit code of `show` is 1 for what is not available.
+/// Runs `weir pls`. The exit code of `show` is 1 if the private link is not available.
 pub fn run(with: &With, socket: &Path, what: &PlsWhat) -> Result<ExitCode, String> {
     match what {
         PlsWhat::List => {
@@ -93,7 +93,7 @@ fn shown(socket: &Path, name: &str) -> Result<Shown, String> {
     get(socket, &format!("/private-links/{name}", name = path(name)))
 }
 
-/// A name as it stands in a path, its slashes left.
+/// Escapes a name for a path; slashes are kept.
 fn path(name: &str) -> String {
     name.split('/').map(escaped).collect::<Vec<_>>().join("/")
 }
@@ -170,7 +170,7 @@ fn decide(with: &With, socket: &Path, verdict: &str, args: &DecideArgs) -> Resul
         escaped(&args.connection),
         reason.unwrap_or_default()
     );
-    // Azure is asked before the answer comes.
+    // The response is sent after Azure has answered.
     let patience = ask::PATIENCE + std::time::Duration::from_secs(60);
     let request = Request { patience, ..Request::new("PUT", &asked) };
     let answer = ask::document_of(socket, &request);
@@ -179,7 +179,7 @@ fn decide(with: &With, socket: &Path, verdict: &str, args: &DecideArgs) -> Resul
     Ok(())
 }
 
-/// Writes `spec.paused`, or takes it out.
+/// Sets or removes `spec.paused`.
 fn pause(with: &With, socket: &Path, name: &str, until: &Value) -> Result<(), String> {
     let Shown { source, .. } = shown(socket, name)?;
     if source != API {

@@ -1,4 +1,4 @@
-//! What `weir service` is told of a service, and how that is written in its object.
+//! Options of `weir service`, and their conversion to objects.
 
 use std::net::IpAddr;
 
@@ -7,73 +7,73 @@ use config::services::{BackendTunnel, MODE_KEYS, Mode, TunnelKind};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// Options of a service; what is not named stays as it is.
+/// Settings of a service; settings that are not given remain unchanged.
 #[derive(Args)]
 pub struct Policy {
-    /// How packets reach the backends [default for a new one: nat]
+    /// How packets reach the backends [default for new services: nat]
     #[arg(long, value_parser = ["nat", "tunnel", "dsr"])]
     mode: Option<String>,
-    /// The tunnel to the backends, for modes tunnel and dsr
+    /// Tunnel to the backends, for modes tunnel and dsr
     #[arg(long, value_parser = ["geneve", "vxlan", "ipip", "gue"])]
     tunnel: Option<String>,
-    /// Its UDP port
+    /// UDP destination port of the tunnel
     #[arg(long, value_name = "PORT")]
     tunnel_port: Option<u16>,
-    /// Its network identifier (geneve, vxlan)
+    /// Virtual network identifier of the tunnel (geneve, vxlan)
     #[arg(long, value_name = "NUMBER")]
     vni: Option<u32>,
-    /// How a backend is chosen for a new flow
+    /// How a backend is selected for a new flow
     #[arg(long, value_parser = ["maglev", "random"])]
     algorithm: Option<String>,
-    /// Seconds for which a client's address stays with its backend; 0 for no affinity
+    /// Session affinity in seconds: a client address keeps its backend; 0 for no affinity
     #[arg(long, value_name = "SECONDS")]
     affinity: Option<u32>,
-    /// Admit only clients of these networks; `any` for everybody
+    /// Admit only clients of these networks; `any` for no restriction
     #[arg(long, value_delimiter = ',', value_name = "PREFIX")]
     allow: Vec<String>,
-    /// Admit all but clients of these networks
+    /// Deny clients of these networks and admit all others
     #[arg(long, value_delimiter = ',', value_name = "PREFIX", conflicts_with = "allow")]
     deny: Vec<String>,
-    /// Which backends serve packets from outside
+    /// Backends that serve packets from outside the cluster
     #[arg(long, value_parser = ["cluster", "local"])]
     external_policy: Option<String>,
-    /// Which backends serve packets from within the cluster
+    /// Backends that serve packets from within the cluster
     #[arg(long, value_parser = ["cluster", "local"])]
     internal_policy: Option<String>,
-    /// Which backends are preferred, by place
+    /// Preferred backends by location
     #[arg(long, value_parser = ["any", "same-zone", "same-node"])]
     distribution: Option<String>,
-    /// Translation between families
+    /// Address family translation with mode nat
     #[arg(long, value_parser = ["none", "nat46", "nat64"])]
     nat_policy: Option<String>,
-    /// How backends are probed: tcp, http:8080/healthz, https/healthz, or none
+    /// Health check of the backends: tcp, http:8080/healthz, https/healthz, or none
     #[arg(long, value_parser = probe, value_name = "KIND[:PORT][/PATH]")]
     health: Option<Value>,
-    /// Milliseconds between two probes
+    /// Milliseconds between two health checks
     #[arg(long, value_name = "MS")]
     health_interval: Option<u32>,
-    /// Milliseconds that a probe may take
+    /// Milliseconds that a health check may take
     #[arg(long, value_name = "MS")]
     health_timeout: Option<u32>,
-    /// Largest TCP segment, bytes, that SYNs may ask for; 0 leaves them alone
+    /// Maximum TCP MSS in bytes of passing SYNs; 0 leaves them unchanged
     #[arg(long, value_name = "BYTES")]
     mss: Option<u16>,
-    /// Seconds until an idle TCP flow is forgotten; 0 for the appliance's
+    /// Idle timeout of TCP connections in seconds; 0 for the appliance's
     #[arg(long, value_name = "SECONDS")]
     tcp_idle: Option<u32>,
-    /// Seconds until an idle UDP flow is forgotten; 0 for the appliance's
+    /// Idle timeout of UDP flows in seconds; 0 for the appliance's
     #[arg(long, value_name = "SECONDS")]
     udp_idle: Option<u16>,
     /// Maglev slots; 0 for the appliance's
     #[arg(long, value_name = "SLOTS")]
     table_size: Option<u32>,
-    /// A label; without a value it is taken away
+    /// Label to set; an empty value removes it
     #[arg(long = "label", value_parser = label, value_name = "KEY=VALUE")]
     labels: Vec<(String, String)>,
 }
 
 impl Policy {
-    /// Writes what is named into an object.
+    /// Writes the given settings into an object.
     pub fn edit(&self, object: &mut Value) -> Result<(), String> {
         let spec = &mut object["spec"];
         let mode = Mode::deserialize(&*spec).unwrap_or_default();
@@ -159,7 +159,7 @@ fn label(text: &str) -> Result<(String, String), String> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
-/// `tcp`, `http:8080/healthz`, `none`.
+/// Parses a health check: `tcp`, `http:8080/healthz`, `none`.
 fn probe(text: &str) -> Result<Value, String> {
     let (head, path) = match text.find('/') {
         Some(at) => text.split_at(at),
@@ -174,7 +174,7 @@ fn probe(text: &str) -> Result<Value, String> {
     }
 }
 
-/// An address or a network, and a port; 0 for none.
+/// Parses an address or a network, and a port; the port is 0 if omitted.
 fn host_port(text: &str) -> Result<(String, u16), String> {
     let wrong = || format!("`{text}` is no address: write 203.0.113.10:80 or [2001:db8::1]:80");
     let (host, port) = match text.strip_prefix('[') {
@@ -191,7 +191,7 @@ fn host_port(text: &str) -> Result<(String, u16), String> {
     address.parse::<IpAddr>().map(|_| (host.to_owned(), port)).map_err(|_| wrong())
 }
 
-/// `key=value` pairs with commas between, of these keys.
+/// Parses comma-separated `key=value` pairs with these keys.
 fn pairs<'t>(text: &'t str, keys: &[&str]) -> Result<Vec<(&'t str, &'t str)>, String> {
     let pair = |part: &'t str| {
         let known = part.split_once('=').filter(|(key, _)| keys.contains(key));
@@ -200,7 +200,7 @@ fn pairs<'t>(text: &'t str, keys: &[&str]) -> Result<Vec<(&'t str, &'t str)>, St
     text.split(',').filter(|part| !part.is_empty()).map(pair).collect()
 }
 
-/// `tcp://203.0.113.10:80`, as an object writes it.
+/// Parses a frontend, `tcp://203.0.113.10:80`, into its JSON representation.
 pub fn frontend(text: &str) -> Result<Value, String> {
     let (at, about) = text.split_once(',').unwrap_or((text, ""));
     let (protocol, at) = at
@@ -214,25 +214,25 @@ pub fn frontend(text: &str) -> Result<Value, String> {
     Ok(json)
 }
 
-/// A backend, and what is said of it; only what is said is written.
+/// A backend with its given attributes; others are not written.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Backend {
-    /// Its address.
+    /// IP address of the backend.
     pub address: IpAddr,
-    /// Its port; 0 keeps the frontend's.
+    /// Port; 0 keeps the frontend's.
     pub port: u16,
     about: Map<String, Value>,
 }
 
 impl Backend {
-    /// Whether a list's member is this one.
+    /// Returns whether a member of a list is this backend.
     pub fn is(&self, member: &Value) -> bool {
         let address = member["address"].as_str().and_then(|text| text.parse().ok());
         address == Some(self.address)
             && member["port"].as_u64().unwrap_or(0) == u64::from(self.port)
     }
 
-    /// As a new member of a list.
+    /// Returns the backend as a new member of a list.
     pub fn member(&self, protocol: &str) -> Value {
         let mut member =
             json!({ "address": self.address, "port": self.port, "protocol": protocol });
@@ -240,7 +240,7 @@ impl Backend {
         member
     }
 
-    /// Writes what is said into a member.
+    /// Writes the given attributes into a member.
     pub fn edit(&self, member: &mut Value) {
         for (key, value) in &self.about {
             member[key] = value.clone();
@@ -254,7 +254,7 @@ impl std::fmt::Display for Backend {
     }
 }
 
-/// `10.0.2.11:8080,weight=50,zone=a`.
+/// Parses a backend: `10.0.2.11:8080,weight=50,zone=a`.
 pub fn backend(text: &str) -> Result<Backend, String> {
     let (at, about) = text.split_once(',').unwrap_or((text, ""));
     let (address, port) = host_port(at)?;

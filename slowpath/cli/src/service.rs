@@ -1,4 +1,4 @@
-//! `weir service`: a service of the API and its backends, without a file.
+//! `weir service`: manages services of the API and their backends without a file.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -14,13 +14,14 @@ use super::options::With;
 use super::policy::{self, Backend, Policy};
 use super::write::{self, How, Wish};
 
-/// What is done with a service.
+/// Subcommands of `weir service`.
 #[derive(Subcommand)]
 pub enum ServiceWhat {
-    /// Adds a service: weir service add shop/web --frontend tcp://203.0.113.10:80 --backend
-    /// 10.0.2.11:8080
+    /// Add a service
+    ///
+    /// Example: weir service add shop/web --frontend tcp://203.0.113.10:80 --backend 10.0.2.11:8080
     Add {
-        /// `name`, `namespace/name` or `cluster/namespace/name`
+        /// Name of the service: `name`, `namespace/name` or `cluster/namespace/name`
         #[arg(value_parser = name)]
         name: Name,
         #[command(flatten)]
@@ -28,25 +29,27 @@ pub enum ServiceWhat {
         #[command(flatten)]
         how: How,
     },
-    /// Changes what is named and leaves the rest; frontends and backends are added to those there
+    /// Change the given settings of a service and keep the others
+    ///
+    /// Frontends and backends are added to the existing ones.
     Set {
-        /// Which
+        /// Name of the service
         #[arg(value_parser = name)]
         name: Name,
         #[command(flatten)]
         parts: Parts,
-        /// Frontends that go
+        /// Frontend to remove; may be repeated
         #[arg(long, value_parser = policy::frontend, value_name = "PROTOCOL://ADDRESS:PORT")]
         remove_frontend: Vec<Value>,
-        /// Backends that go
+        /// Backend to remove; may be repeated
         #[arg(long, value_parser = policy::backend, value_name = "ADDRESS:PORT")]
         remove_backend: Vec<Backend>,
         #[command(flatten)]
         how: How,
     },
-    /// Deletes a service with the backends that were said of it over the API
+    /// Delete a service and its backends that were defined over the API
     Delete {
-        /// Which
+        /// Name of the service
         #[arg(value_parser = name)]
         name: Name,
         #[command(flatten)]
@@ -54,22 +57,21 @@ pub enum ServiceWhat {
     },
 }
 
-/// What a service is made of.
+/// Frontends, backends and policies of a service.
 #[derive(Args)]
 pub struct Parts {
-    /// What it answers on; may be given several times; `,name=..`, `,type=..` and `,scope=..` may
-    /// follow
+    /// Frontend to add; may be repeated; `,name=..`, `,type=..` and `,scope=..` may follow
     #[arg(long, value_parser = policy::frontend, value_name = "PROTOCOL://ADDRESS:PORT")]
     frontend: Vec<Value>,
-    /// Who serves it; may be given several times; `,weight=..`, `,state=..`, `,zone=..`,
-    /// `,node=..`, `,arm=..` and `,probe=..` may follow
+    /// Backend to add; may be repeated; `,weight=..`, `,state=..`, `,zone=..`, `,node=..`,
+    /// `,arm=..` and `,probe=..` may follow
     #[arg(long, value_parser = policy::backend, value_name = "ADDRESS[:PORT]")]
     backend: Vec<Backend>,
     #[command(flatten)]
     policy: Policy,
 }
 
-/// A name, for clap.
+/// Parses the name of a service, for clap.
 pub fn name(text: &str) -> Result<Name, String> {
     Name::new(text).map_err(|e| e.to_string())
 }
@@ -111,7 +113,7 @@ pub fn run(with: &With, socket: &Path, what: &ServiceWhat) -> Result<ExitCode, S
     }
 }
 
-/// Whose a service is that the API doesn't say, and what to do.
+/// Returns an error message if a source other than the API defines the service.
 fn owner(socket: &Path, name: &Name) -> Result<Option<String>, String> {
     let path = format!("/db/services?prefix={}", escaped(name.as_str()));
     let rows: Vec<Value> = get(socket, &path)?;
@@ -131,18 +133,19 @@ fn owner(socket: &Path, name: &Name) -> Result<Option<String>, String> {
     }))
 }
 
-/// What shall become of a service.
+/// A change of a service.
 struct Change<'c> {
     name: &'c Name,
     parts: &'c Parts,
-    /// Frontends and backends that go.
+    /// Frontends and backends to remove.
     gone: (&'c [Value], &'c [Backend]),
-    /// It as it was before.
+    /// The service before the change.
     there: Value,
 }
 
 impl<'c> Change<'c> {
-    /// Of the service, made of `new` where there is none, and of its list of backends.
+    /// Returns the changes of the service, which starts as `new` if it does not exist, and of its
+    /// list of backends.
     fn wishes(&'c self, new: Option<&'c Value>) -> Vec<Wish<'c>> {
         let wish = |kind, next| Wish {
             kind,
@@ -207,7 +210,7 @@ impl<'c> Change<'c> {
         Ok(Some(Object::from_json(&json)?))
     }
 
-    /// What new backends speak: what all frontends do, or any.
+    /// Returns the protocol of new backends: that of all frontends, or `any` if they differ.
     fn protocol(&self) -> String {
         let there = self.there["spec"]["frontends"].as_array().into_iter().flatten();
         let mut all = there.chain(&self.parts.frontend).map(|one| one["protocol"].as_str());
@@ -217,7 +220,7 @@ impl<'c> Change<'c> {
     }
 }
 
-/// An object as it is written; none for none.
+/// Serializes an object.
 pub fn json_of(object: Option<&Object>) -> Option<Value> {
     object.and_then(|object| serde_json::to_value(object).ok())
 }
@@ -246,7 +249,7 @@ fn delete(with: &With, socket: &Path, name: &Name, how: &How) -> Result<ExitCode
     write::carry_out(with, socket, &wishes, how)
 }
 
-/// The lists of a service's backends, of all sources.
+/// Returns the lists of a service's backends of all sources.
 pub fn lists(socket: &Path, service: &Name) -> Result<Vec<Object>, String> {
     let (mut found, mut next) = (Vec::new(), String::new());
     loop {

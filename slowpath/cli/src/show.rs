@@ -1,4 +1,4 @@
-//! The documents of the live system as text for people.
+//! Formats reports of the live system as text.
 
 use super::draw::{Table, bytes, count, span};
 use slowpath::control::report::{
@@ -6,7 +6,7 @@ use slowpath::control::report::{
 };
 use slowpath::metrics::counted::OTHERS;
 
-/// `weir status`.
+/// Formats `weir status`.
 pub fn status(status: &Status) -> String {
     let mut text = format!("{} is ", status.name);
     if status.able {
@@ -63,7 +63,7 @@ pub fn status(status: &Status) -> String {
             text.push_str(&format!("\nthe {name} was refused:\n{refused}\n"));
         }
     }
-    // What the files say is among the refused files.
+    // Lists held from files are already shown with the rejected files.
     let files = slowpath::sources::of_files();
     let is_file = |source: &str| files.iter().any(|file| file.as_str() == source);
     for one in status.held.iter().filter(|one| !is_file(&one.source)) {
@@ -86,7 +86,8 @@ pub fn status(status: &Status) -> String {
     text
 }
 
-/// `12 done, 1 pending, 1 refused: 203.0.113.10:80/TCP: raise region.slots`.
+/// Formats the state of frontends: `12 done, 1 pending, 1 refused: 203.0.113.10:80/TCP: raise
+/// region.slots`.
 fn frontends(of: &Frontends) -> String {
     let mut text = format!("{} done", of.done);
     if of.pending > 0 {
@@ -122,7 +123,7 @@ fn lcores(status: &Status) -> String {
     table.text()
 }
 
-/// `weir services`.
+/// Formats `weir services`.
 pub fn services(services: &[ServiceReport]) -> String {
     if services.is_empty() {
         return "no service: the services file is empty or was refused (weir status)\n".to_owned();
@@ -187,7 +188,7 @@ fn backends(service: &ServiceReport) -> Table {
     table
 }
 
-/// `weir flows`.
+/// Formats `weir flows`.
 pub fn flows(page: &FlowPage) -> String {
     let mut table = Table::new(&[
         "PROTO", "CLIENT", "FRONTEND", "KIND", "SERVICE", "BACKEND", "SOURCE", "GATEWAY", "STATE",
@@ -217,7 +218,7 @@ pub fn flows(page: &FlowPage) -> String {
     format!("{}{shown} shown, {used} of {} in use{more}\n", table.text(), count(page.total.max))
 }
 
-/// `weir drops`; reasons without drops only when `all`.
+/// Formats `weir drops`; reasons without drops are included only if `all`.
 pub fn drops(drops: &[DropReport], all: bool) -> String {
     let mut table = Table::new(&["ARM", "REASON", ">PACKETS", "MEANING"]);
     for drop in drops.iter().filter(|drop| all || drop.packets > 0) {
@@ -230,7 +231,7 @@ pub fn drops(drops: &[DropReport], all: bool) -> String {
     table.text()
 }
 
-/// One line of `weir trace`.
+/// Formats one line of `weir trace`.
 pub fn trace(line: &TraceLine) -> String {
     format!("packet {:<3} lcore {:<2} {:<10} {}", line.packet, line.lcore, line.stage, line.said)
 }

@@ -1,4 +1,4 @@
-//! `weir source`: the sources of services, and lists of theirs that are held.
+//! `weir source`: confirms removals by sources of services.
 
 use std::path::Path;
 
@@ -9,14 +9,15 @@ use super::ask::{self, Request, escaped};
 use super::options::With;
 use super::output::print;
 
-/// What `weir source` does.
+/// Subcommands of `weir source`.
 #[derive(Subcommand)]
 pub enum SourceWhat {
-    /// Permits the removal for which the list of a source is held: files are taken at once, a
-    /// session when its source commits the list again. `weir status` and `weir get source` show
-    /// what is held and why
+    /// Confirm the removal for which a source's list is held
+    ///
+    /// Files are applied at once; a session is applied when its source commits the list again.
+    /// `weir status` and `weir get source` show held lists and the reason.
     Confirm {
-        /// Name of the source: `file` and `kubernetes-file` for what files say, or a session's
+        /// Name of the source: `file` or `kubernetes-file` for files, or that of a session
         name: String,
     },
 }

@@ -1,4 +1,4 @@
-//! What people see: golden output of each view.
+//! Golden tests of the text output.
 
 use super::*;
 use slowpath::control::report::*;
@@ -134,7 +134,7 @@ fn status_of_one_that_is_not_able_says_why_and_what_the_file_lacks() {
     let listener = "not listening (for 1 min 5 s): health.listen: 0.0.0.0:8080 is in use\n";
     assert!(text.contains(listener), "{text}");
     assert!(text.contains("the configuration was refused:\ningress.device takes"), "{text}");
-    // What the files say is told once, as refused.
+    // The error of a file is shown once, with the rejected file.
     let held = |source: &str| HeldSource { source: source.into(), message: format!("{source}!") };
     status.held = vec![held("file"), held("inventory")];
     let text = show::status(&status);
@@ -343,8 +343,8 @@ ADDRESS              STATUS  BACKENDS
     assert_eq!(db::table(&rows, &columns).text(), expected);
 }
 
-/// The commands of README.md, CONTRIBUTING.md, the book and the examples, as the test of `slowpath`
-/// that runs them lists them.
+/// The commands of README.md, CONTRIBUTING.md, the book and the examples, from the list of the test
+/// of `slowpath` that runs them.
 const LISTED: &str = include_str!("../../tests/process/commands.txt");
 
 #[test]
@@ -358,7 +358,7 @@ fn commands_of_the_documents_have_the_arguments_that_there_are() {
         }
         parsed += 1;
         let words = command.split(" > ").next().unwrap().replace('\'', "\u{1}");
-        // One quoted argument at most: what is between the quotes is one word.
+        // At most one argument is quoted; the text between the quotes is one argument.
         let mut quoted = words.split('\u{1}');
         let mut arguments: Vec<&str> = quoted.next().unwrap().split_whitespace().collect();
         arguments.extend(quoted.next());

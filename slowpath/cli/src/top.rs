@@ -1,4 +1,4 @@
-//! `weir top`: the live view, redrawn in place with plain ANSI sequences.
+//! `weir top`: a live view, redrawn in place with ANSI escape sequences.
 
 use std::collections::HashMap;
 use std::io::IsTerminal;
@@ -15,17 +15,17 @@ use slowpath::control::report::{DropReport, ServiceReport, Status};
 use slowpath::metrics::counted::OTHERS;
 use state::words::address_port;
 
-/// One look at the live system.
+/// A sample of the live system.
 #[derive(Serialize)]
 pub struct Look {
-    /// When.
+    /// Time of the sample.
     #[serde(skip)]
     pub at: Instant,
-    /// `GET /status`.
+    /// Response of `GET /status`.
     pub status: Status,
-    /// `GET /services`.
+    /// Response of `GET /services`.
     pub services: Vec<ServiceReport>,
-    /// `GET /drops`.
+    /// Response of `GET /drops`.
     pub drops: Vec<DropReport>,
 }
 
@@ -38,7 +38,7 @@ fn look(socket: &Path) -> Result<Look, String> {
     })
 }
 
-/// Looks every so many seconds, `looks` times or for good.
+/// Samples every `every` seconds, `looks` times or without end.
 pub fn run(with: &With, socket: &Path, every: f64, looks: Option<u64>) -> Result<(), String> {
     let every = Duration::try_from_secs_f64(every)
         .map_err(|_| format!("--every {every} is no time: give seconds, like 0.5"))?
@@ -58,7 +58,7 @@ pub fn run(with: &With, socket: &Path, every: f64, looks: Option<u64>) -> Result
                 before = Some(now);
                 text
             }
-            // While slowpath restarts, the view waits for it.
+            // While slowpath restarts, the error is shown and sampling continues.
             Err(e) if before.is_some() => format!("{e}\n"),
             Err(e) => return Err(e),
         };
@@ -76,7 +76,7 @@ pub fn run(with: &With, socket: &Path, every: f64, looks: Option<u64>) -> Result
     Ok(())
 }
 
-/// Rates per second from two readings of counters.
+/// Rates per second, computed from two samples of counters.
 struct Rates<'a> {
     seconds: f64,
     backends: HashMap<(&'a str, u32), u64>,
@@ -105,7 +105,7 @@ impl<'a> Rates<'a> {
     }
 }
 
-/// The whole view as text.
+/// Formats the whole view.
 pub fn draw(now: &Look, before: Option<&Look>) -> String {
     let status = &now.status;
     let rates = Rates::new(now, before);

@@ -1,9 +1,10 @@
-//! Writes of objects: all are tried first, then made one after the other, then waited for.
+//! Writes of objects: a dry run of all, then each write in turn, then a wait until they are in
+//! force.
 //!
 //! ```text
-//!   what is there --> what shall be --> dry run, of all --> write, each with If-Match --> wait
-//!         ^                                                   | another was quicker
-//!         '---------------------------------------------------'
+//!   current --> desired --> dry run of all --> write, each with If-Match --> wait
+//!      ^                                          | changed concurrently
+//!      '------------------------------------------'
 //! ```
 
 use std::path::Path;
@@ -23,37 +24,37 @@ use super::difference::{self, Field};
 use super::options::{Output, With};
 use super::output::{print, put};
 
-/// How often a write is tried again that others' writes came before.
+/// Maximum number of attempts if other writers change the object concurrently.
 const TRIES: usize = 16;
 
-/// How something is written.
+/// Options of writes.
 #[derive(Args)]
 pub struct How {
-    /// Says what would change, and changes nothing
+    /// Show what would change without changing anything
     #[arg(long)]
     pub dry_run: bool,
-    /// Wait so many seconds at most until all lcores serve it; 0 doesn't wait
+    /// Maximum number of seconds to wait until all lcores serve the change; 0 does not wait
     #[arg(long, default_value_t = 30, value_name = "SECONDS",
         value_parser = clap::value_parser!(u64).range(0..=900))]
     pub wait: u64,
 }
 
-/// What an object shall be, as made of what it is; none for gone.
+/// Computes the new object from the current one; `None` deletes it.
 type Next<'w> = Box<dyn Fn(Option<&Object>) -> Result<Option<Object>, Problem> + 'w>;
 
-/// An object that shall be otherwise.
+/// A change of an object.
 pub struct Wish<'w> {
-    /// Its kind.
+    /// Kind of the object.
     pub kind: Kind,
-    /// Its name.
+    /// Name of the object.
     pub name: Name,
-    /// What it shall be.
+    /// Computes the new object.
     pub next: Next<'w>,
-    /// Where it is written, with a colon behind; of the field of that path, if it has one.
+    /// Returns the location of a field in a file, followed by a colon, or an empty text.
     pub place: Box<dyn Fn(&str) -> String + 'w>,
 }
 
-/// What became of one.
+/// Result of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Done {
@@ -61,11 +62,11 @@ pub enum Done {
     Changed,
     Unchanged,
     Deleted,
-    /// It was not, for a reason.
+    /// The object was rejected.
     Refused,
-    /// The answer didn't come.
+    /// No response arrived.
     Unknown,
-    /// Another was refused before.
+    /// Skipped, because another object was rejected before.
     NotWritten,
 }
 
@@ -86,29 +87,29 @@ impl Done {
     }
 }
 
-/// What is told of one.
+/// Report about one object.
 #[derive(Serialize)]
 pub struct Report {
     pub kind: Kind,
     pub name: Name,
     pub done: Done,
-    /// What differs.
+    /// Fields that differ.
     pub fields: Vec<Field>,
-    /// All lcores serve it; none where nobody waited.
+    /// Whether all lcores serve the change; `None` if it was not waited for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub served: Option<bool>,
-    /// What is wrong with it.
+    /// Error of the write.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<Value>,
 }
 
-/// Why one isn't written.
+/// Error of a write.
 enum Failed {
-    /// It is refused.
+    /// The API rejected the object.
     Refused(Problem),
-    /// It could not be asked for.
+    /// The request could not be sent.
     Unasked(AskError),
-    /// It was asked for, and no answer came.
+    /// The request was sent, and no response arrived.
     Unknown(AskError),
 }
 
@@ -124,7 +125,7 @@ impl From<AskError> for Failed {
     }
 }
 
-/// What the API says of an object now, if it does.
+/// Returns the API's object, if it exists.
 pub fn current(socket: &Path, kind: Kind, name: &Name) -> Result<Option<Object>, AskError> {
     match ask::document(socket, &path(kind, name)) {
         Err(AskError::Problem(problem)) if problem.status == 404 => Ok(None),
@@ -132,12 +133,12 @@ pub fn current(socket: &Path, kind: Kind, name: &Name) -> Result<Option<Object>,
     }
 }
 
-/// Where an object is; its name needs no escapes.
+/// Returns the URL path of an object; its name needs no escapes.
 fn path(kind: Kind, name: &Name) -> String {
     format!("/v1/objects/{}/{name}", kind.many())
 }
 
-/// What is wanted alone, as it is sent.
+/// Serializes the desired state without status, as sent in requests.
 fn body(object: &Object) -> Result<String, AskError> {
     let strange = |e: serde_json::Error| AskError::Strange(e.to_string());
     let mut json = serde_json::to_value(object).map_err(strange)?;
@@ -149,11 +150,11 @@ fn body(object: &Object) -> Result<String, AskError> {
     serde_json::to_string(&json).map_err(strange)
 }
 
-/// What was done, what differs, and whether all lcores serve it, where that was waited for.
+/// The result, the differing fields, and whether all lcores serve the change, if it was waited for.
 type Written = (Done, Vec<Field>, Option<bool>);
 
-/// Writes one, or tries to, over what is there and nothing else. Only a deletion is waited for,
-/// since there is nothing to ask later.
+/// Writes an object or tries to, provided that it has not changed since it was read. Waits only for
+/// deletions, since a deleted object cannot be polled later.
 fn write(socket: &Path, wish: &Wish<'_>, how: &How) -> Result<Written, Failed> {
     let path = path(wish.kind, &wish.name);
     for _ in 0..TRIES {
@@ -189,7 +190,7 @@ fn write(socket: &Path, wish: &Wish<'_>, how: &How) -> Result<Written, Failed> {
                 let waited = asked.contains("?wait=");
                 return Ok((done, fields, waited.then_some(answer.status != StatusCode::ACCEPTED)));
             }
-            // Somebody was quicker: what it shall be is made of what is there now.
+            // The object changed concurrently: compute the new one from its current state.
             Err(AskError::Problem(problem)) if problem.status == 412 => {}
             Err(error) => return Err(error.into()),
         }
@@ -198,12 +199,12 @@ fn write(socket: &Path, wish: &Wish<'_>, how: &How) -> Result<Written, Failed> {
     Err(Failed::Refused(Problem::request(text)))
 }
 
-/// Waits until what is there is in force; tells whether it is, or why it isn't.
+/// Waits until the object is in force, and returns whether it is.
 fn wait(socket: &Path, report: &Report, left: Duration) -> Result<bool, Failed> {
     let ms = left.as_millis().clamp(1, 999_000);
     let wait = if ms < 1000 { format!("{ms}ms") } else { format!("{}s", ms / 1000) };
     let path = format!("{}?wait={wait}", path(report.kind, &report.name));
-    // A change of nothing: what others wrote meanwhile stays.
+    // An empty change: concurrent writes of others are kept.
     let headers = [("Content-Type", "application/merge-patch+json")];
     let patience = PATIENCE + left;
     let request =
@@ -211,7 +212,7 @@ fn wait(socket: &Path, report: &Report, left: Duration) -> Result<bool, Failed> 
     Ok(ask::send(socket, &request)?.status != StatusCode::ACCEPTED)
 }
 
-/// Makes wishes come true, and tells what became of each.
+/// Makes changes and reports the result of each.
 pub fn carry_out(
     with: &With,
     socket: &Path,
@@ -223,7 +224,7 @@ pub fn carry_out(
     Ok(code)
 }
 
-/// The same; people are told as it goes on, programs not at all.
+/// Makes changes; progress is printed as text, but not for programs.
 pub fn make(
     with: &With,
     socket: &Path,
@@ -267,7 +268,7 @@ fn attempt(socket: &Path, wish: &Wish<'_>, how: &How) -> Result<Report, String> 
         Err(Failed::Refused(problem)) => {
             report(Done::Refused, Vec::new(), serde_json::to_value(&problem).ok())
         }
-        // Nothing was written yet: that nobody answers is all there is to say.
+        // Nothing was written yet: only the error is reported.
         Err(Failed::Unasked(error) | Failed::Unknown(error)) if how.dry_run => {
             return Err(error.to_string());
         }
@@ -280,7 +281,7 @@ fn attempt(socket: &Path, wish: &Wish<'_>, how: &How) -> Result<Report, String> 
     })
 }
 
-/// Writes one after the other, up to the first that fails; tells whether one did.
+/// Writes the objects in turn until one fails; returns whether one failed.
 fn write_all(
     socket: &Path,
     wishes: &[Wish<'_>],
@@ -304,7 +305,7 @@ fn write_all(
     Ok(failed)
 }
 
-/// Tells whether all of it is in force.
+/// Waits until all changes are in force, and returns whether they are.
 fn wait_for_all(
     socket: &Path,
     wishes: &[Wish<'_>],
@@ -317,7 +318,7 @@ fn wait_for_all(
     for (wish, report) in wishes.iter().zip(reports) {
         let there = current(socket, wish.kind, &wish.name).map_err(|e| e.to_string())?.is_some();
         match there.then(|| wait(socket, report, until.saturating_duration_since(Instant::now()))) {
-            // A deletion was waited for as it was made; what wasn't there needs no waiting.
+            // Deletions were waited for when they were made; absent objects need no wait.
             None => report.served = report.served.or(Some(true)),
             Some(Ok(served)) => report.served = Some(served),
             Some(Err(Failed::Refused(problem))) => {
@@ -344,7 +345,7 @@ fn wait_for_all(
     Ok(all)
 }
 
-/// `Service shop/web: changed: spec.mss 1300 -> 1400`.
+/// Formats a report: `Service shop/web: changed: spec.mss 1300 -> 1400`.
 fn line(report: &Report, dry_run: bool) -> String {
     let done = report.done.text(dry_run);
     let changed = match report.done {
@@ -368,7 +369,7 @@ fn tell_problem(wish: &Wish<'_>, report: &Report, people: bool) {
     eprintln!("{place}{told}");
 }
 
-/// Says why nothing is written.
+/// Reports why nothing is written, and returns exit code 1.
 pub fn refused(with: &With, why: &str) -> ExitCode {
     print(with, &serde_json::json!({ "refused": why }), || {
         eprintln!("weir: {why}");

@@ -1,8 +1,8 @@
-//! The HTTP client of the control socket: one request per connection, and a response that is read
-//! as it arrives.
+//! HTTP client of the control socket: one request per connection, and a response that is read as it
+//! arrives.
 //!
-//! Requests are HTTP/1.0, so that the end of the connection ends the response, also of a trace or
-//! a watch whose server stops. The client blocks its thread; async code calls it from
+//! Requests are HTTP/1.0, so that the end of the connection ends the response, even of a trace or a
+//! watch whose server stops. The client blocks its thread; async code calls it from
 //! `spawn_blocking`.
 #![forbid(unsafe_code)]
 
@@ -24,37 +24,37 @@ use tokio::runtime::{Builder, Runtime};
 #[cfg(test)]
 mod tests;
 
-/// How long the server may be silent unless the request says otherwise.
+/// Default of [`Request::patience`].
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A request.
+/// An HTTP request.
 pub struct Request<'a> {
-    /// `GET`, `PUT`, ...
+    /// Method: `GET`, `PUT`, ...
     pub method: &'a str,
     /// Path and query.
     pub path: &'a str,
-    /// The type of the body, and conditions.
+    /// Headers, for example the content type and conditions.
     pub headers: &'a [(&'a str, &'a str)],
-    /// Empty, or JSON.
+    /// Body: empty, or JSON.
     pub body: &'a str,
-    /// How long the server may be silent: before the response, and between its parts.
+    /// Maximum time without data from the server, before the response and between its parts.
     pub patience: Duration,
 }
 
 impl<'a> Request<'a> {
-    /// A request without headers and body.
+    /// Creates a request without headers and body.
     pub fn new(method: &'a str, path: &'a str) -> Request<'a> {
         Request { method, path, headers: &[], body: "", patience: PATIENCE }
     }
 }
 
-/// Why there is no response.
+/// Error of a request.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The socket cannot be connected to.
+    /// The connection to the socket failed.
     #[error(transparent)]
     Connect(io::Error),
-    /// The connection broke, or the server was silent for too long.
+    /// The connection broke, or the server sent nothing for [`Request::patience`].
     #[error(transparent)]
     Broken(#[from] io::Error),
 }
@@ -69,16 +69,16 @@ impl From<Error> for io::Error {
 
 /// A response whose body has not been read.
 pub struct Response {
-    /// The status code.
+    /// Status code.
     pub status: StatusCode,
-    /// The headers.
+    /// Headers.
     pub headers: HeaderMap,
-    /// The body. The connection closes when it is dropped.
+    /// Body. Dropping it closes the connection.
     pub body: Body,
 }
 
 impl Response {
-    /// The whole body.
+    /// Reads the whole body.
     pub fn text(mut self) -> io::Result<String> {
         let mut text = String::new();
         self.body.read_to_string(&mut text)?;
@@ -86,12 +86,12 @@ impl Response {
     }
 }
 
-/// A body that arrives while it is read.
+/// A body that is read as it arrives.
 pub struct Body {
-    /// Drives the connection, which is a task of it.
+    /// Runs the task that drives the connection.
     runtime: Runtime,
     incoming: Incoming,
-    /// What has arrived and is not read.
+    /// Data that has arrived and was not read yet.
     arrived: Bytes,
     patience: Duration,
 }
@@ -135,7 +135,7 @@ async fn exchange(stream: UnixStream, request: &Request<'_>) -> io::Result<Head<
     sender.send_request(message).await.map_err(io_error)
 }
 
-/// Runs a part of an exchange until it is done, or for as long as the server may be silent.
+/// Runs a future until it completes, or until the time limit for data from the server.
 fn within<T>(
     runtime: &Runtime,
     patience: Duration,
@@ -145,7 +145,7 @@ fn within<T>(
     timed.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "timed out"))
 }
 
-/// The I/O error below an error of hyper's, or the same error as one.
+/// Returns the I/O error that caused a hyper error, or converts the error itself.
 fn io_error(error: hyper::Error) -> io::Error {
     let below = error.source().and_then(|below| below.downcast_ref::<io::Error>());
     match below {

@@ -1,4 +1,5 @@
-//! The client against servers that answer whole, in parts, partly, and not at all.
+//! Tests of the client against servers that respond completely, in parts, incompletely, and not at
+//! all.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;
@@ -7,8 +8,8 @@ use std::thread::JoinHandle;
 
 use super::*;
 
-/// A server that reads the head of one request and sends these parts, then stays silent for as
-/// long as its peer is connected, or closes.
+/// A server that reads the head of one request and sends these parts, then either closes or stays
+/// silent until its peer disconnects.
 struct Server {
     socket: PathBuf,
     thread: JoinHandle<String>,
@@ -17,7 +18,7 @@ struct Server {
 impl Server {
     fn start(name: &str, parts: &'static [&'static str], closes: bool) -> Server {
         let socket = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
-        // A file is there only if an earlier process of this id was killed.
+        // The file exists only if an earlier process with this ID was killed.
         let _ = std::fs::remove_file(&socket);
         let listener = UnixListener::bind(&socket).unwrap();
         let thread = std::thread::spawn(move || {
@@ -38,7 +39,7 @@ impl Server {
         send(&self.socket, &Request { headers, patience, ..Request::new("PUT", "/a?b=c") })
     }
 
-    /// What it was sent.
+    /// Stops the server and returns the head of the request it received.
     fn end(self) -> String {
         std::fs::remove_file(&self.socket).unwrap();
         self.thread.join().unwrap()

@@ -1,4 +1,4 @@
-//! What people ask about: a 5-tuple, or a frame in hexadecimal digits.
+//! Parsing of packets: a 5-tuple, or a frame in hexadecimal digits.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,12 +7,13 @@ use packet::ip::{ICMP, ICMPV6, Ip, TCP, UDP};
 use packet::rewrite::SYN;
 use packet::window::Window;
 
-/// Where the packet begins that a tuple stands for: behind an Ethernet header.
+/// Offset of a tuple's packet, after the Ethernet header.
 const AT: u16 = 14;
-/// TTL of that packet.
+/// TTL of a tuple's packet.
 const TTL: u8 = 64;
 
-/// The ends of a flow. For ICMP, the port is the echo's identifier.
+/// Addresses, ports and protocol of a flow. For ICMP, the source port is the identifier of the
+/// echo.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tuple {
     protocol: u8,
@@ -20,16 +21,16 @@ pub struct Tuple {
     to: SocketAddr,
 }
 
-/// What is asked about.
+/// A packet to explain.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Asked {
     /// The first packet of a flow.
     Tuple(Tuple),
-    /// These bytes, from the Ethernet header on.
+    /// A frame, from its Ethernet header on.
     Frame(Vec<u8>),
 }
 
-/// Reads a 5-tuple, whose arrow may be left out as a shell takes it for its own, or a frame.
+/// Parses a 5-tuple or a frame. The arrow may be omitted, because a shell interprets it.
 pub fn read(text: &str) -> Result<Asked, String> {
     let spaced = text.replace("->", " ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
@@ -85,7 +86,7 @@ fn end(text: &str) -> Option<SocketAddr> {
 }
 
 impl Tuple {
-    /// The first packet of the flow, in a frame: a SYN, a datagram, an echo request.
+    /// Returns a frame with the first packet of the flow: a SYN, a datagram, or an echo request.
     pub fn frame(&self) -> Vec<u8> {
         let (sport, dport) = (self.from.port().to_be_bytes(), self.to.port().to_be_bytes());
         let mut upper = match self.protocol {
@@ -133,7 +134,7 @@ impl Tuple {
         frame
     }
 
-    /// The packet in that frame.
+    /// Parses the packet in that frame.
     pub(super) fn inner(&self, window: &Window<'_>) -> Result<Ip, String> {
         let ethertype = if self.from.is_ipv4() { ethernet::IPV4 } else { ethernet::IPV6 };
         Ip::parse(window, AT, ethertype).map_err(|cause| format!("no such packet: {cause:?}"))

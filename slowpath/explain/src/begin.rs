@@ -1,5 +1,5 @@
-//! What a service asks of a packet that would begin a flow, and the flow: the rest of what the
-//! journey's `select` does, in its order.
+//! Selection of a backend for a packet that would begin a flow, and the path of that flow. Mirrors
+//! the remaining steps of the pipeline's `select`, in the same order.
 
 use packet::flow::{FlowKey, SCOPE_PLAIN};
 use packet::ip::{Fragment, Ip, L4};
@@ -14,7 +14,7 @@ use super::{Arrival, Step, Verdict, Walk, drop_for};
 use state::words::service_of;
 
 impl Walk<'_> {
-    /// The one place where a service is asked for a backend.
+    /// Returns the verdict for a packet to a service that belongs to no known flow.
     pub(super) fn for_service(&mut self, id: u32) -> Step<Verdict> {
         self.service = Some(id);
         let Some(service) = self.set.service(id).copied() else {
@@ -40,7 +40,7 @@ impl Walk<'_> {
         self.begin(&service, &record)
     }
 
-    /// An ICMP error about an answer of a flow that is in no table.
+    /// Handles an ICMP error about a reply of an unknown flow.
     pub(super) fn for_quote(&mut self, quoted: &Ip) -> Step<Verdict> {
         let plain = self.arrival == Arrival::Plain;
         let settings = self.set.settings();
@@ -72,8 +72,8 @@ impl Walk<'_> {
         Step::Continue(Verdict::Tunnel)
     }
 
-    /// Says what becomes of a new flow above the limit: how many an lcore began lately only it
-    /// knows.
+    /// Explains the limit of new flows. Whether it is reached is unknown, since each lcore counts
+    /// its own.
     fn name_limit(&mut self, service: &Service) {
         let limits = self.set.settings().new_flow_limits;
         let (each, above) = match service.needs_entry() {
@@ -106,13 +106,13 @@ impl Walk<'_> {
         Step::Continue(record)
     }
 
-    /// The path to a backend, of no mode yet.
+    /// Returns the path to a backend, without a mode.
     fn path_to(&self, backend: &Backend) -> Forward {
         let (service, id) = (self.service.unwrap_or(NONE), self.backend.unwrap_or(NONE));
         Forward::to_backend(&self.inner, service, id, backend)
     }
 
-    /// Drops a packet from a martian source or a frontend's address, as the stage `select` does.
+    /// Drops a packet from a martian source or a frontend's address, like the stage `select`.
     pub(super) fn sender(&mut self) -> Step {
         let (src, dst) = (self.inner.src, self.inner.dst);
         let plain = self.arrival == Arrival::Plain;
@@ -124,8 +124,8 @@ impl Walk<'_> {
         Step::Continue(())
     }
 
-    /// The port of the proxy that takes other frontends of the service, of which region's service
-    /// `id` is the part that goes to backends.
+    /// Returns the port of the proxy that serves other frontends of the service. `id` is the part
+    /// of the service in the region that has backends.
     fn proxy_beside(&self, id: u32) -> Option<u16> {
         let name = self.set.service_name(id)?;
         let of_same = |other: u32| {
@@ -138,7 +138,7 @@ impl Walk<'_> {
     fn pick(&mut self, service: &Service, hash: u64, what: &str) -> Option<u32> {
         let slots = service.slots[0].count;
         if slots > 0 {
-            // As `TableSet::pick` does.
+            // Same computation as in `TableSet::pick`.
             let slot = ((hash >> 32) * u64::from(slots)) >> 32;
             self.told.slot = Some(slot as u32);
             self.because(format!("{what} picks slot {slot} of {slots}"));
@@ -148,10 +148,10 @@ impl Walk<'_> {
         self.set.pick(service, hash)
     }
 
-    /// The backend that the client stays with, or would from now on.
+    /// Returns the backend to which the client's affinity is bound, or would be bound now.
     fn stay(&mut self, id: u32, service: &Service) -> Option<u32> {
         let table = Affinities::new(self.region);
-        // A client's error is of the client that it quotes.
+        // An ICMP error of a client belongs to the client that it quotes.
         let addr = self.quoted.map_or(self.inner.src, |quoted| quoted.dst);
         let client = Client { scope: self.scope, service: id, addr };
         let for_s = service.affinity_s;
@@ -173,19 +173,20 @@ impl Walk<'_> {
         Some(picked)
     }
 
-    /// The flow that has a key already.
+    /// Returns the flow that has this key already.
     fn holder(&self, key: &FlowKey) -> Option<Hit> {
         let hit = self.flows.find(self.flows.hash(key), key);
         hit.filter(|hit| Some(hit.path) != self.ended)
     }
 
-    /// Whether there is no room for a further flow.
+    /// Returns whether the flow table is full.
     fn is_full(&self) -> bool {
         let live = self.flows.live() - u32::from(self.ended.is_some());
         live >= self.flows.capacity()
     }
 
-    /// The packet is of a flow after all, whose other direction alone is the journey's affair.
+    /// Returns the verdict for an existing flow with this key, of which the pipeline tracks only
+    /// the other direction.
     fn adopt(&mut self) -> Option<Step<Verdict>> {
         let hit = self.holder(&self.key?)?;
         self.path = self.flows.forward(&hit).ok()?;
@@ -193,7 +194,7 @@ impl Walk<'_> {
         Some(Step::Continue(verdict))
     }
 
-    /// A flow would begin.
+    /// Returns the verdict for a packet that would begin a flow.
     fn begin(&mut self, service: &Service, backend: &Backend) -> Step<Verdict> {
         self.path = self.path_to(backend);
         let mode = Mode::from_u8(service.mode);
@@ -212,7 +213,7 @@ impl Walk<'_> {
             Some(Mode::Tunnel | Mode::Dsr) => {
                 self.path.mode = Mode::Tunnel as u8;
                 self.because("it begins a flow whose answers come back by the backend's tunnel");
-                // Geneve's own options tell endpoints apart where 5-tuples can't.
+                // Geneve options distinguish endpoints whose 5-tuples are equal.
                 let back = self.key.map(|key| FlowKey { scope: SCOPE_PLAIN, ..key });
                 let back = back.filter(|_| self.scope != SCOPE_PLAIN);
                 let taken = back.is_some_and(|key| self.holder(&key).is_some());
@@ -226,7 +227,8 @@ impl Walk<'_> {
         Step::Continue(Verdict::Tunnel)
     }
 
-    /// A translated flow would begin: a port of ours towards the backend.
+    /// Returns the verdict for a packet that would begin a translated flow, which needs a NAT port
+    /// towards the backend.
     fn begin_nat(&mut self, backend: &Backend) -> Step<Verdict> {
         if !self.path.translates(&self.inner) {
             return drop_for(DropReason::NatProtocol);
@@ -256,7 +258,7 @@ impl Walk<'_> {
         drop_for(reason)
     }
 
-    /// A flow to a proxy on this machine would begin.
+    /// Returns the verdict for a packet that would begin a flow to a proxy on this machine.
     fn begin_redirect(&mut self, service: &Service) -> Step<Verdict> {
         let (ip, port) = (self.inner, service.proxy_port);
         let at = self.told.frontend.clone();

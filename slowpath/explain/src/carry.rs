@@ -1,4 +1,4 @@
-//! The way out: what the journey's `encap` does, on bytes that nobody sends.
+//! Output of a packet: mirrors the pipeline's `encap` on bytes that are never sent.
 
 use packet::ethernet::Macs;
 use packet::flow::FlowKey;
@@ -17,11 +17,12 @@ use tables::return_leg::ReturnLegs;
 use super::outer::is_backend;
 use super::{Arrival, Reply, Step, Verdict, Walk, drop_for};
 
-/// Bytes of an Ethernet header without a VLAN tag, which no MTU counts.
+/// Size of an Ethernet header without VLAN tag, which does not count towards an MTU.
 const ETHERNET: usize = 14;
 
 impl Walk<'_> {
-    /// Whether the verdict can be carried out; what stands in its way is the verdict then.
+    /// Checks whether the verdict can be carried out; otherwise the obstacle determines the
+    /// verdict.
     pub(super) fn carry_out(&mut self, window: &mut Window<'_>, verdict: Verdict) -> Step {
         let way = match verdict {
             Verdict::Nat => self.nat(window),
@@ -48,14 +49,14 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether the answer may be made, of this packet and to its sender.
+    /// Checks whether the reply may be sent for this packet and to its sender.
     fn reply(&mut self, reply: Reply) -> Step {
         let silent = match reply {
             Reply::Echo | Reply::Reset => return Step::Break(Verdict::Reply(reply)),
             Reply::TooBig(_) => DropReason::TooBig,
             Reply::TimeExceeded => DropReason::TtlExceeded,
         };
-        // The kernel learns of too-big from its own routes.
+        // The kernel learns the path MTU from its own routes.
         let wanted = self.arrival != Arrival::Kernel
             && icmp::may_answer(&self.inner)
             && (reply == Reply::TimeExceeded || self.tells_too_big());
@@ -106,7 +107,7 @@ impl Walk<'_> {
         Step::Break(Verdict::Reply(Reply::TimeExceeded))
     }
 
-    /// What every packet undergoes that leaves a tunnel of ours and goes on.
+    /// Applies the congestion marks of an outer header when a packet is decapsulated.
     fn take_off(&self, window: &mut Window<'_>) -> Step {
         let Some(outer) = &self.outer else { return Step::Continue(()) };
         match rewrite::take_congestion(window, outer, &self.inner) {
@@ -128,7 +129,7 @@ impl Walk<'_> {
         self.rewrite(window, to)
     }
 
-    /// To a proxy on this machine: to us it is no hop.
+    /// Redirects to a proxy on this machine. This is not a hop: the TTL is kept.
     fn redirect(&mut self, window: &mut Window<'_>) -> Step {
         self.take_off(window)?;
         self.name_proxy();
@@ -136,7 +137,7 @@ impl Walk<'_> {
         self.rewrite(window, to)
     }
 
-    /// A probe of the kernel's, by the tunnel of its backend's service.
+    /// Sends a health check of this machine through the tunnel of its backend's service.
     fn probe(&mut self, window: &mut Window<'_>) -> Step {
         let backend = self.backend.and_then(|id| self.set.backend(id));
         let Some(backend) = backend else { return drop_for(DropReason::NoBackend) };
@@ -180,7 +181,7 @@ impl Walk<'_> {
         self.take_off(window)
     }
 
-    /// The hash by which outer headers differ; a later fragment has none.
+    /// Returns the hash by which outer headers vary; 0 for later fragments, which have no flow key.
     fn flow_hash(&self) -> u64 {
         let probe = || {
             let (ip, probes) = (&self.inner, self.arrival == Arrival::Kernel);
@@ -190,7 +191,8 @@ impl Walk<'_> {
         self.key.or_else(probe).map_or(0, |key| self.flows.hash(&key))
     }
 
-    /// Back to the flow's gateway with its latest options, or to the client of a plain flow.
+    /// Sends a reply to the flow's gateway with its latest options, or to the client of a flow
+    /// without a tunnel.
     fn answer(&mut self, window: &mut Window<'_>) -> Step {
         let gone = |missed| match missed {
             Missed::Gone => Step::Break(Verdict::Drop(DropReason::NoFlow)),
@@ -234,7 +236,8 @@ impl Walk<'_> {
         self.rewrite(window, to)
     }
 
-    /// Whether an answer is short enough for its gateway; what grows, for a plain client's arm.
+    /// Checks whether a reply fits the gateway's inner MTU, or, if it grows by translation, the MTU
+    /// of the client's arm.
     fn may_leave(&mut self, tunnel: Option<&Tunnel>, arm: u8) -> Step {
         let (limit, told) = match tunnel {
             Some(tunnel) => (tunnel.inner_mtu, tunnel.flags & TUNNEL_REPLY_TOO_BIG != 0),

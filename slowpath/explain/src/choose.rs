@@ -1,4 +1,5 @@
-//! For packets of no known flow, which service if any: what the journey's `select` begins with.
+//! Selection of a service for packets of unknown flows. Mirrors the beginning of the pipeline's
+//! `select`.
 
 use packet::addr::Addr;
 use packet::ip::{Fragment, L4};
@@ -11,7 +12,7 @@ use tables::return_leg::is_of_itself;
 use super::{Arrival, Reply, Step, Verdict, Walk, drop_for};
 
 impl Walk<'_> {
-    /// Decides for a packet of no known flow.
+    /// Decides the verdict for a packet of an unknown flow.
     pub(super) fn choose(&mut self) -> Step<Verdict> {
         if self.arrival == Arrival::Backend {
             return self.without_flow();
@@ -37,8 +38,8 @@ impl Walk<'_> {
         }
     }
 
-    /// What a backend sends back whose flow is not known: it goes by the options that it brings, if
-    /// these are the flow's own.
+    /// Handles a backend's packet of an unknown flow: it is returned according to its own options,
+    /// if these are the flow's.
     fn without_flow(&mut self) -> Step<Verdict> {
         self.because("its flow is not known");
         let hash = self.key.map_or(0, |key| self.flows.hash(&key));
@@ -62,7 +63,7 @@ impl Walk<'_> {
         Step::Continue(Verdict::Answer)
     }
 
-    /// Why an answer, or an error about one, is dropped where its flow is not known.
+    /// Returns the drop reason for a reply, or an error about one, of an unknown flow.
     pub(super) const fn unknown(&self) -> DropReason {
         match self.quoted {
             Some(_) => DropReason::IcmpUnknownFlow,
@@ -70,8 +71,8 @@ impl Walk<'_> {
         }
     }
 
-    /// A later fragment whose first one has not come by: it can only go where addresses alone
-    /// decide.
+    /// Handles a later fragment of a datagram whose first fragment was not seen: it can only be
+    /// forwarded where addresses alone decide.
     fn later_fragment(&mut self) -> Step<Verdict> {
         let dst = self.inner.dst;
         let settings = self.set.settings();
@@ -85,7 +86,7 @@ impl Walk<'_> {
         self.for_nobody()
     }
 
-    /// What no service claims.
+    /// Handles a packet that matches no service.
     pub(super) fn for_nobody(&mut self) -> Step<Verdict> {
         self.because("no frontend has its address, port and protocol");
         let dst = self.inner.dst;

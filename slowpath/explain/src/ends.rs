@@ -1,5 +1,5 @@
-//! Ends of a packet rewritten, and the packet translated where its backend is of the other family:
-//! what the journey's `nat` and `cross` do, on bytes that nobody sends.
+//! Rewriting of addresses and ports, and translation between address families. Mirrors the
+//! pipeline's `nat` and `cross` on bytes that are never sent.
 
 use packet::rewrite::{self, Rewrite};
 use packet::translate::{self, Untranslatable};
@@ -10,19 +10,19 @@ use tables::reason::DropReason;
 use super::{Reply, Step, Verdict, Walk, drop_for};
 
 impl Walk<'_> {
-    /// What a packet from the client's side becomes, and what it quotes.
+    /// Returns the rewrites of a packet from the client's side, and of the packet that it quotes.
     pub(super) fn outward(&self) -> (Rewrite, Rewrite) {
         self.path.outward(&self.inner, self.quoted.as_ref())
     }
 
-    /// What a packet from the backend's side becomes, and what it quotes.
+    /// Returns the rewrites of a packet from the backend's side, and of the packet that it quotes.
     pub(super) fn homeward(&self, ends: &Ends) -> (Rewrite, Rewrite) {
-        // A router stays itself, where it has an address in that family.
+        // A router on the path keeps its own address, unless the families differ.
         let router = self.inner.src != self.path.backend_addr && !self.path.crosses();
         ends.homeward(self.quoted.is_some(), router.then_some(self.inner.src))
     }
 
-    /// Whether the packet can be given these ends.
+    /// Checks whether the packet can be rewritten.
     pub(super) fn rewrite(
         &mut self,
         window: &mut Window<'_>,
@@ -39,8 +39,8 @@ impl Walk<'_> {
         if done.is_err() { drop_for(DropReason::TooShort) } else { Step::Continue(()) }
     }
 
-    /// Whether the packet fits once it has the other family's headers; its sender is told what
-    /// passes in its own.
+    /// Checks whether the packet fits after translation. The sender is given the MTU in its own
+    /// family.
     pub(super) fn translated_fits(&mut self, mtu: u16) -> Step {
         let len = translate::translated_len(&self.inner, self.quoted.as_ref());
         let family = if self.inner.v6 { "IPv4" } else { "IPv6" };

@@ -1,4 +1,4 @@
-//! The packet's flow: what the journey's `classify` and `track` do.
+//! Flow of a packet: mirrors the pipeline's `classify` and `track`.
 
 use packet::addr::Addr;
 use packet::flow::FlowKey;
@@ -13,11 +13,11 @@ use tables::record::{BackendState, Mode, NONE, TUNNEL_REPLY_TOO_BIG, WhenFailed}
 
 use super::{Arrival, Reply, Step, Verdict, Walk, drop_for};
 
-/// TCP flag (RFC 9293 3.1).
+/// TCP flag RST (RFC 9293 3.1).
 const RST: u8 = 4;
 
 impl Walk<'_> {
-    /// Which flow the packet would be of, and what is no flow's at all.
+    /// Determines the flow key of the packet, and handles packets that belong to no flow.
     pub(super) fn classify(&mut self, window: &Window<'_>) -> Step {
         if self.arrival == Arrival::Kernel {
             return self.classify_kernels(window);
@@ -33,7 +33,7 @@ impl Walk<'_> {
         Step::Continue(())
     }
 
-    /// What the kernel sends is its own affair, but for probes and a proxy's answers.
+    /// Forwards packets of the kernel unchanged, except for health checks and proxies' replies.
     fn classify_kernels(&mut self, window: &Window<'_>) -> Step {
         if let Some(backend) = self.set.probe(&self.inner.src) {
             self.backend = Some(backend);
@@ -62,7 +62,7 @@ impl Walk<'_> {
         if self.arrival != Arrival::Kernel && inner.src.is_martian() {
             return;
         }
-        // Nobody can tell whose a damaged one is.
+        // A damaged quote cannot be attributed to a flow.
         let Ok(quoted) = icmp::quoted(window, &inner) else { return };
         self.quoted = Some(quoted);
         self.because("it is an ICMP error, and of the flow that it quotes");
@@ -83,14 +83,14 @@ impl Walk<'_> {
         }
     }
 
-    /// Notes the key.
+    /// Records the flow key of a packet.
     fn file(&mut self, ip: &Ip) {
         let (key, side) = FlowKey::new(self.scope, ip.proto, ip.src, ip.sport, ip.dst, ip.dport);
         self.side = side;
         self.key = (ip.fragment != Fragment::Later).then_some(key);
     }
 
-    /// What becomes of a packet of a known flow.
+    /// Handles a packet of a known flow.
     pub(super) fn track(&mut self) -> Step {
         if self.inner.fragment == Fragment::Later {
             return self.track_fragment();
@@ -157,7 +157,7 @@ impl Walk<'_> {
         }
         let nat = self.path.mode == Mode::Nat as u8;
         if !answer && nat && !from_initiator {
-            // From the service's own address towards the client: not ours to balance.
+            // From the service's own address towards the client: not balanced.
             return Step::Continue(());
         }
         let towards = self.follow(hit, from_initiator);
@@ -173,7 +173,7 @@ impl Walk<'_> {
         Step::Break(Verdict::Answer)
     }
 
-    /// The packet is of this flow, whose path is known; what becomes of it towards the backend.
+    /// Records the packet's flow, and returns the verdict for its direction towards the backend.
     pub(super) fn follow(&mut self, hit: Hit, from_initiator: bool) -> Verdict {
         self.service = Some(self.path.service);
         self.backend = Some(self.path.backend).filter(|id| *id != NONE);
@@ -189,8 +189,9 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether the flow goes on with its backend. It moves when that is gone, when a new connection
-    /// on the old 5-tuple would choose anew, and when its service says so of failed backends.
+    /// Returns whether the flow keeps its backend. It moves if the backend is gone, if a new
+    /// connection on the old 5-tuple would select a backend again, or if the service says so for
+    /// failed backends.
     fn keeps_backend(&mut self, hit: &Hit, from_initiator: bool) -> WhenFailed {
         let there = self.set.backend(self.path.backend);
         let there = there.filter(|b| b.incarnation == self.path.incarnation);
@@ -215,7 +216,7 @@ impl Walk<'_> {
         WhenFailed::Keep
     }
 
-    /// What the service says of flows whose backend has failed.
+    /// Returns the service's action for flows whose backend has failed.
     fn when_failed(&mut self, hit: &Hit) -> WhenFailed {
         let hash = self.key.map_or(0, |key| self.flows.hash(&key));
         let fate = self.set.when_failed(self.path.service, self.inner.kind, hash);

@@ -1,18 +1,18 @@
-//! What would become of a packet that came now, and why (`weir explain`).
+//! Explains how a packet would be handled now, and why (`weir explain`).
 //!
 //! ```text
-//!   ask.rs     a 5-tuple, a frame -> bytes, and how they come
-//!   outer.rs   the outermost headers, the tunnel, what is inside
-//!   flow.rs    is it of a known flow?
-//!   choose.rs  otherwise: frontend, service
-//!   begin.rs   proxy, affinity, slot, backend: a flow would begin
-//!   carry.rs   next hop, what fits
-//!   ends.rs    what is rewritten, translated between families
+//!   ask.rs     parses a 5-tuple or a frame
+//!   outer.rs   outermost headers, tunnel, inner packet
+//!   flow.rs    lookup of a known flow
+//!   choose.rs  otherwise: selection of frontend and service
+//!   begin.rs   proxy, affinity, slot, backend: begin of a flow
+//!   carry.rs   next hop, MTU
+//!   ends.rs    rewriting, translation between address families
 //! ```
-//! The steps are those of the planes' journey, asked of the same tables by the same code of
-//! `packet` and `tables`; only nothing is written, not even a scope or a flow: the number that an
-//! endpoint would get is foreseen. What an lcore has for itself alone is not seen: how much it
-//! punted in this second.
+//! The steps are those of the data planes' pipeline, on the same tables and with the same code of
+//! `packet` and `tables`, but nothing is written, not even a scope or a flow: the number that an
+//! endpoint would get is predicted. State private to an lcore, such as its punt rate in the current
+//! second, is not considered.
 
 #![forbid(unsafe_code)]
 
@@ -42,7 +42,7 @@ use tables::set::TableSet;
 pub use ask::{Asked, Tuple, read};
 pub use told::{Explanation, Question};
 
-/// What shall happen to a packet.
+/// Action for a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Verdict {
     Return,
@@ -51,46 +51,46 @@ enum Verdict {
     Answer,
     Redirect,
     Punt,
-    /// Of the kernel's: out by its arm as it is.
+    /// A packet of the kernel leaves unchanged through its arm.
     Forward,
-    /// Of the kernel's: to the backend that its source stands for.
+    /// A health check of the kernel goes to the backend that its source address selects.
     Probe,
     Reply(Reply),
     Drop(DropReason),
 }
 
-/// What Weir answers by itself.
+/// A reply that Weir generates itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Reply {
     Echo,
-    /// The largest IP packet that would pass, bytes.
+    /// Largest IP packet that would pass, in bytes.
     TooBig(u16),
     TimeExceeded,
     /// A TCP reset.
     Reset,
 }
 
-/// A step: the next one is to be taken, or it is decided.
+/// Result of a step: continue with the next step, or the final verdict.
 type Step<T = ()> = ControlFlow<Verdict, T>;
 
-/// Decides.
+/// Ends with a drop.
 fn drop_for<T>(reason: DropReason) -> Step<T> {
     Step::Break(Verdict::Drop(reason))
 }
 
-/// Whom to ask.
+/// Explains packets by the tables of a region.
 pub struct Explainer<'r> {
     /// The region.
     pub region: &'r Region,
-    /// Our own MAC addresses by arm, where they are known: frames to others are nobody's.
+    /// MAC addresses of the arms, if known: unicast frames to other addresses are dropped.
     pub macs: [Option<[u8; 6]>; 2],
-    /// Seconds of the region's clock.
+    /// Time in seconds of the region's clock.
     pub now_s: u32,
-    /// Names of tunnels by id.
+    /// Names of tunnels by ID.
     pub tunnels: &'r [(u32, String)],
 }
 
-/// What is known of one packet.
+/// State of the explanation of one packet.
 struct Walk<'r> {
     region: &'r Region,
     set: TableSet<'r>,
@@ -100,25 +100,25 @@ struct Walk<'r> {
     arm: u8,
     own: Option<[u8; 6]>,
     arrival: Arrival,
-    /// The tunnel by which it came.
+    /// The tunnel through which the packet arrived.
     tunnel: Option<(u32, &'r Tunnel)>,
-    /// The gateway endpoint, 0 for plain packets.
+    /// Scope key: the gateway endpoint, 0 for packets without a tunnel.
     scope_key: u64,
-    /// Its number, or the one that it would get.
+    /// Scope number of the endpoint, or the number that it would get.
     scope: u32,
     outer: Option<Ip>,
     inner: Ip,
     /// For an ICMP error, the packet that it quotes.
     quoted: Option<Ip>,
-    /// None for packets of no flow.
+    /// Flow key; `None` for packets without a flow.
     key: Option<FlowKey>,
     side: Side,
     hit: Option<(Hit, bool)>,
-    /// The gateway's three options in their usual order, if it has these and no others.
+    /// The gateway's three options in their usual order; `None` if there are others.
     options: Option<GatewayOptions>,
-    /// Where an answer of no known flow goes back to.
+    /// Origin to which a reply of an unknown flow is returned.
     untracked: Option<Origin>,
-    /// The path of a flow that the packet would end, since its backend takes it no more.
+    /// Path of the flow that the packet would end, because its backend no longer accepts it.
     ended: Option<u32>,
     path: Forward,
     service: Option<u32>,
@@ -127,7 +127,7 @@ struct Walk<'r> {
 }
 
 impl<'r> Explainer<'r> {
-    /// Explains a frame. What is in it afterwards means nothing.
+    /// Explains a frame. The frame's contents are undefined afterwards.
     pub fn frame(&self, way: &Way, frame: &mut [u8]) -> Explanation {
         let mut walk = self.walk(way);
         let window = &mut packet::window::Window::new(frame);
@@ -137,7 +137,7 @@ impl<'r> Explainer<'r> {
         walk.finish(verdict)
     }
 
-    /// Explains the first packet of a flow with these ends.
+    /// Explains the first packet of a flow.
     pub fn tuple(&self, way: &Way, tuple: &Tuple) -> Result<Explanation, String> {
         let mut walk = self.walk(way);
         let mut frame = tuple.frame();
@@ -183,21 +183,22 @@ impl<'r> Explainer<'r> {
     }
 }
 
-/// How a packet comes.
+/// How a packet arrives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Way {
-    /// By which arm: 0 ingress, 1 egress.
+    /// Number of the arm: 0 ingress, 1 egress.
     pub arm: u8,
-    /// This machine's kernel sends it by that arm.
+    /// The packet is sent by this machine's kernel through the arm.
     pub kernel: bool,
-    /// For a 5-tuple, the gateway by which it comes, or the number of its tunnel; empty for none.
+    /// For a 5-tuple, the gateway through which it arrives, or the number of its tunnel; empty for
+    /// none.
     pub gateway: String,
-    /// For GENEVE, the endpoint.
+    /// Endpoint of a GENEVE gateway.
     pub endpoint: u64,
 }
 
 impl Walk<'_> {
-    /// From what is inside on.
+    /// Runs the steps after decapsulation.
     fn journey(&mut self, window: &mut packet::window::Window<'_>) -> Verdict {
         let decided = self.classify(window).map_continue(|()| self.track());
         let decided = match decided {

@@ -1,4 +1,4 @@
-//! The outermost headers and the tunnel: what the journey's `parse` and `decap` do.
+//! Outermost headers and tunnel: mirrors the pipeline's `parse` and `decap`.
 
 use packet::ethernet::{self, Ethernet};
 use packet::flow::SCOPE_PLAIN;
@@ -13,7 +13,7 @@ use tables::scope::Scopes;
 
 use super::{Arrival, Step, Verdict, Walk, Way, drop_for};
 
-/// A tunnel whose header was read, and where the packet inside begins.
+/// A tunnel whose header was parsed, and the offset of the inner packet.
 struct Entered {
     tunnel: u32,
     inner_at: u16,
@@ -29,7 +29,7 @@ fn kind(tunnel: &Tunnel) -> Option<TunnelKind> {
 }
 
 impl Walk<'_> {
-    /// Finds the packet that the verdict is about.
+    /// Parses the headers up to the packet that the verdict is about.
     pub(super) fn open(&mut self, window: &Window<'_>) -> Step {
         if self.arrival == Arrival::Kernel {
             return self.open_kernels(window);
@@ -65,7 +65,7 @@ impl Walk<'_> {
         let Some(tunnel) = self.set.tunnel(entered.tunnel) else { return Step::Continue(()) };
         self.enter(entered.tunnel, tunnel);
         self.outer = Some(outer);
-        // What lies behind the outer packet is Ethernet padding, and nobody sent it.
+        // Bytes after the outer packet are Ethernet padding, not data.
         match Ip::parse(window, entered.inner_at, entered.ethertype) {
             Ok(inner) if inner.end <= outer.end => self.inner = inner,
             _ => return drop_for(DropReason::InnerMalformed),
@@ -73,7 +73,7 @@ impl Walk<'_> {
         Step::Continue(())
     }
 
-    /// What the kernel sends is in no tunnel.
+    /// Parses a packet of the kernel, which has no tunnel.
     fn open_kernels(&mut self, window: &Window<'_>) -> Step {
         let malformed = drop_for(DropReason::ExceptionMalformed);
         let Ok(eth) = Ethernet::parse(window) else { return malformed };
@@ -98,7 +98,7 @@ impl Walk<'_> {
         self.tunnel = self.set.tunnel(id).map(|tunnel| (id, tunnel));
     }
 
-    /// A packet without outer headers comes by this gateway's tunnel.
+    /// Sets the tunnel of a packet that is given without outer headers.
     pub(super) fn come_from(&mut self, way: &Way) -> Result<Step, String> {
         if way.gateway.is_empty() {
             return Ok(Step::Continue(()));
@@ -135,7 +135,7 @@ impl Walk<'_> {
                 let Some((id, _)) = self.set.tunnels().find(ours) else {
                     return Step::Continue(None);
                 };
-                // A fragment can't be opened: its inner headers may lie in another one.
+                // A fragment cannot be decapsulated: its inner headers may be in another one.
                 if outer.fragment != Fragment::Whole {
                     return drop_for(DropReason::OuterFragment);
                 }
@@ -154,7 +154,8 @@ impl Walk<'_> {
                 false => Step::Continue(None),
             };
         }
-        // The first tunnel on this port says what kind of header follows. One without ports has 0.
+        // The first tunnel on this port determines the type of header. Tunnels without ports have
+        // port 0.
         let first = self.set.tunnels().find(|(_, tunnel)| tunnel.port == outer.dport);
         let Some(first) = first.and_then(|(_, tunnel)| kind(tunnel)) else {
             return Step::Continue(None);
@@ -184,7 +185,8 @@ impl Walk<'_> {
         Step::Continue(Some(entered))
     }
 
-    /// The tunnel of a kind for this outer packet: ours by address, open to its source.
+    /// Returns the tunnel of this kind with the packet's outer destination, if its source is
+    /// allowed.
     fn admitted(&self, outer: &Ip, of: TunnelKind, vni: Option<u32>) -> Step<u32> {
         let mut reason = DropReason::NotOurAddress;
         for (id, tunnel) in self.set.tunnels() {
@@ -230,7 +232,8 @@ impl Walk<'_> {
         }
         self.scope_key = options.endpoint;
         self.options = geneve::usual_options(window, header + 8, geneve.opt_len, class);
-        // What a backend sends back by our own tunnel names endpoint and gateway of its flow.
+        // A packet that a backend returns through our tunnel names the endpoint and gateway of its
+        // flow.
         self.scope = match (is_backend(tunnel), options.endpoint) {
             (false, endpoint) => self.scope_of(TunnelKind::Geneve, tunnel.gateway, endpoint)?,
             (true, 0) => SCOPE_PLAIN,

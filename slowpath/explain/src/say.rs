@@ -1,4 +1,4 @@
-//! The explanation in people's words: names of what was found.
+//! Text of the explanation: names of the objects that were found.
 
 use packet::addr::Addr;
 use packet::ip::{Fragment, Ip};
@@ -35,7 +35,7 @@ fn packet_text(ip: &Ip) -> String {
     format!("{} {ends}{part}", protocol_text(ip.proto))
 }
 
-/// Whether a frontend answers for these.
+/// Returns whether a frontend matches the packet.
 fn answers(key: &FrontendKey, ip: &Ip, scope: u64) -> bool {
     let holds = tables::record::Prefix { addr: key.addr, len: key.prefix_len, pad: [0; 3] };
     (key.scope_key == 0 || key.scope_key == scope)
@@ -50,7 +50,7 @@ impl Walk<'_> {
         named.map_or_else(|| id.to_string(), |(_, name)| name.clone())
     }
 
-    /// Service and frontend: the most exact one of the service that answers.
+    /// Sets service and frontend: the most specific frontend of the service that matches.
     pub(super) fn name_service(&mut self, id: u32) {
         let name = self.set.service_name(id).unwrap_or_default();
         service_of(&name).clone_into(&mut self.told.service);
@@ -109,7 +109,7 @@ impl Walk<'_> {
         self.told.rewrite = format!("in {kind}, {src} -> {dst}, inside unchanged");
     }
 
-    /// Where an answer goes.
+    /// Sets the destination of a reply.
     pub(super) fn name_front(&mut self, leg: &GatewayLeg) {
         let by = format!("{} by {}", mac_text(&leg.gateway_mac), arm_text(leg.arm));
         if leg.tunnel == NO_TUNNEL {
@@ -127,7 +127,7 @@ impl Walk<'_> {
         self.because(format!("it goes back to the flow's gateway{by}"));
     }
 
-    /// The explanation, whole.
+    /// Completes the explanation.
     pub(super) fn finish(mut self, verdict: Verdict) -> Explanation {
         let (name, reason) = match verdict {
             Verdict::Return => ("return", None),
@@ -172,7 +172,7 @@ impl Walk<'_> {
         self.because(reason.help());
     }
 
-    /// Ids, names and states of service and backend, of known flows too.
+    /// Sets IDs, names and states of service and backend, also for known flows.
     fn name_objects(&mut self) {
         self.told.service_id = self.service;
         self.told.backend_id = self.backend;

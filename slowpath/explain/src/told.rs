@@ -1,64 +1,66 @@
-//! What `weir explain` shows of a packet.
+//! Request and response of `POST /explain`.
 
 use serde::{Deserialize, Serialize};
 
-/// What is asked of `POST /explain`.
+/// Request body of `POST /explain`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Question {
-    /// `ingress` or `egress`: the arm by which the packets come.
+    /// Arm on which the packets arrive, `ingress` or `egress`.
     #[serde(default)]
     pub arm: String,
-    /// This machine's kernel sends them by that arm.
+    /// The packets are sent by this machine's kernel through that arm.
     #[serde(default)]
     pub kernel: bool,
-    /// For packets written as 5-tuples: the gateway by which they come; empty for plain ones.
+    /// For 5-tuples, the gateway through which they arrive; empty for packets without a tunnel.
     #[serde(default)]
     pub gateway: String,
-    /// For those of a GENEVE gateway: its endpoint.
+    /// Endpoint of a GENEVE gateway.
     #[serde(default)]
     pub endpoint: u64,
-    /// Each a 5-tuple (`tcp 192.0.2.1:1234 -> 203.0.113.1:80`) or a frame in hexadecimal digits.
+    /// Packets, each a 5-tuple (`tcp 192.0.2.1:1234 -> 203.0.113.1:80`) or a frame in hexadecimal
+    /// digits.
     pub packets: Vec<String>,
 }
 
-/// What would become of a packet that came now, and why.
+/// How a packet would be handled now, and why.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
-    /// The packet that the verdict is about: what is inside, if it came in a tunnel.
+    /// The packet that the verdict is about: the inner packet, if it arrived through a tunnel.
     pub packet: String,
-    /// How it came.
+    /// How the packet arrived.
     pub arrival: String,
-    /// The generation of the tables that this says.
+    /// Generation of the tables.
     pub generation: u32,
-    /// `return`, `nat`, `tunnel`, `answer`, `redirect`, `punt`, `forward`, `reply`, `drop`.
+    /// Verdict: `return`, `nat`, `tunnel`, `answer`, `redirect`, `punt`, `forward`, `reply` or
+    /// `drop`.
     pub verdict: String,
-    /// For `drop`, the reason's name.
+    /// Drop reason; empty unless the verdict is `drop`.
     pub reason: String,
-    /// The flow that it is of, by its path record; none for a packet that would begin one, or has
+    /// Number of the flow's path record; none for a packet that would begin a flow, or belongs to
     /// none.
     pub flow: Option<u32>,
-    /// The frontend that is met, as `weir services` writes it.
+    /// Matching frontend, formatted like in `weir services`.
     pub frontend: String,
-    /// Its service's name.
+    /// Name of the service.
     pub service: String,
-    /// The service's id in the tables.
+    /// ID of the service in the tables.
     pub service_id: Option<u32>,
-    /// The slot of the service's table that the packet's hash picks; none where one backend serves,
-    /// and for packets of a known flow.
+    /// Slot of the service's table that the packet's hash selects; none if at most one backend
+    /// serves, and for packets of a known flow.
     pub slot: Option<u32>,
-    /// Of so many slots.
+    /// Number of slots of the service's table.
     pub slots: u32,
     /// The backend, `address:port`.
     pub backend: String,
-    /// Its id in the tables.
+    /// ID of the backend in the tables.
     pub backend_id: Option<u32>,
-    /// Its state.
+    /// State of the backend.
     pub backend_state: String,
-    /// What the packet becomes.
+    /// How the packet is rewritten.
     pub rewrite: String,
-    /// Where it goes next: address, MAC, MTU and arm.
+    /// Next hop: address, MAC, MTU and arm.
     pub next_hop: String,
-    /// How it came to that, a sentence a step.
+    /// Reasons for the verdict, one sentence per step.
     pub why: Vec<String>,
 }

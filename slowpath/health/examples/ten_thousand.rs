@@ -1,6 +1,8 @@
-//! What 10,000 backends cost that are probed every 5 s: the share of one core that the checker's
-//! thread takes, loopback included, probes a second, how late they begin; and the machine alone.
-//! `cargo run --release -p health --example ten_thousand`; `tests/ten_thousand.rs` runs it smaller.
+//! Measures the cost of 10,000 backends that are probed every 5 s: the CPU share of the checker's
+//! thread, loopback included, probes per second, and delays; and the scheduler alone.
+//!
+//! Run `cargo run --release -p health --example ten_thousand`; `tests/ten_thousand.rs` runs a
+//! smaller load.
 #![expect(clippy::unwrap_used, reason = "a measurement that can't be made ends")]
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -26,14 +28,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const OF_SERVICE: u32 = 10;
 
-/// What is probed, and for how long.
+/// Number of backends, and timing.
 #[derive(Clone, Copy)]
 pub struct Load {
-    /// A multiple of 10.
+    /// Number of backends, a multiple of 10.
     pub backends: u32,
-    /// Between two probes of one.
+    /// Interval between two probes of a backend.
     pub interval: Duration,
-    /// How long it is measured, after two rounds.
+    /// Duration of the measurement, which begins after two rounds.
     pub measured: Duration,
 }
 
@@ -46,19 +48,19 @@ fn main() {
     }
 }
 
-/// What a load took.
+/// Result of a measurement.
 pub struct Measured {
-    /// Of what was counted, the part that was measured.
+    /// Successful probes within the measured time.
     pub good: u64,
-    /// Probes that went wrong, or could not be made.
+    /// Probes that failed or could not be run.
     pub failed: u64,
-    /// Probes that began a tenth of the interval too late.
+    /// Probes that began more than a tenth of the interval too late.
     pub late: u64,
-    /// 99 of 100 began at most so many ms late.
+    /// 99th percentile of the delay in ms.
     pub p99_ms: u64,
-    /// Probes at once, at most.
+    /// Maximum number of concurrent probes.
     pub at_once: u64,
-    /// Verdicts that were told.
+    /// Number of verdicts.
     pub verdicts: usize,
     wall: Duration,
     cpu_ns: u64,
@@ -75,7 +77,7 @@ impl std::fmt::Display for Measured {
     }
 }
 
-/// The bound in ms below which 99 of 100 lie.
+/// Returns the upper bound of the 99th percentile in ms.
 fn p99(behind: &[u64]) -> u64 {
     let all: u64 = behind.iter().sum();
     let mut below = 0;
@@ -124,13 +126,13 @@ fn machine(load: &Load) {
     println!("machine alone: {each} ns a probe, {share:.3} % of a core at {rate} probes a second");
 }
 
-/// Nanoseconds that a thread has had a CPU.
+/// Returns the CPU time of a thread in nanoseconds.
 fn used(thread: &str) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{thread}/schedstat")).unwrap();
     text.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// Takes connections on all loopback addresses, and answers what is asked.
+/// Accepts connections on all loopback addresses, and responds to requests.
 fn serve() -> u16 {
     let listener = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -168,7 +170,7 @@ fn tables(load: &Load, kind: ProbeKind, port: u16) -> Arc<Writer> {
     Arc::new(writer)
 }
 
-/// Has them probed by a checker of its own, and answers.
+/// Probes all backends with a checker of their own, and returns the measurement.
 pub fn probes(load: &Load, kind: ProbeKind) -> Measured {
     let probing = Probing {
         at_once: 512,
@@ -209,7 +211,7 @@ pub fn probes(load: &Load, kind: ProbeKind) -> Measured {
         runtime.block_on(run(given, asked));
     });
     let thread = thread.recv().unwrap();
-    // Two rounds, so that all have been judged.
+    // Two rounds, so that every backend has a verdict.
     std::thread::sleep(load.interval * 2 + load.interval / 2);
     let (before, at, cpu) = (counters.read(), Instant::now(), used(&thread));
     let most = AtomicU64::new(0);

@@ -1,5 +1,5 @@
-//! Joins tables, machine and probes: one task, on a thread of its own, so that neither waits for
-//! the control loop nor it for them.
+//! The health checker: connects tables, scheduler and probes in one task on a thread of its own, so
+//! that it and the control loop never wait for each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,42 +22,42 @@ use crate::probe::probe;
 use crate::report::Row;
 use crate::tls::Believed;
 
-/// The condition of a service whose backends can't all be probed.
+/// Condition of a service, false if some of its backends cannot be probed.
 pub const PROBED: &str = "Probed";
-/// The condition of a service whose health check port can't be listened on.
+/// Condition of a service, false if its health check port cannot be opened.
 pub const PORT: &str = "HealthCheckPort";
 
-/// Asks for all that is known.
+/// Request for the status of all backends.
 pub type Question = oneshot::Sender<Vec<Row>>;
 
-/// What the control loop is told. It may all be told again.
+/// Event for the control loop. Events may be repeated.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Told {
-    /// To be written.
+    /// A verdict to write to the tables.
     Verdict(Verdict),
-    /// Nobody checks this backend of a service any more.
+    /// The backend of the service is no longer checked.
     Unchecked(Name, Endpoint),
-    /// A condition of a service, and its trouble, if there is one.
+    /// A condition of a service, and its error, if any.
     Condition(Name, &'static str, Option<String>),
 }
 
-/// What the checker is given.
+/// Inputs of the checker.
 pub struct Given {
-    /// Whose tables are followed; nothing is written here.
+    /// Writer whose tables are watched; the checker does not write them.
     pub writer: Arc<Writer>,
-    /// Where the appliance is.
+    /// Health check settings and tunnel entries of the appliance.
     pub place: Place,
-    /// What it calls local.
+    /// Defines which backends are local.
     pub appliance: Arc<Appliance>,
-    /// Whether it would serve.
+    /// Returns whether the appliance is able to serve.
     pub able: Able,
-    /// Decides the jitter.
+    /// Seed of the jitter.
     pub seed: u64,
-    /// How health check ports are listened on.
+    /// Listener settings of health check ports.
     pub ports: Listening,
-    /// The control loop.
+    /// Channel to the control loop.
     pub told: Sender<Told>,
-    /// What is counted.
+    /// Counters to update.
     pub counters: Arc<Counters>,
 }
 
@@ -67,14 +67,14 @@ struct Checker {
     ports: NodePorts,
     believed: Believed,
     seen: u64,
-    /// Backends that can't be probed, and why.
+    /// Backends that cannot be probed, and the reason.
     unprobed: BTreeMap<(Name, Endpoint), String>,
-    /// Services that have been told of a trouble with probes.
+    /// Services whose last `Probed` condition was false.
     troubled: BTreeSet<Name>,
     answers: mpsc::UnboundedSender<(Token, Answer)>,
 }
 
-/// Probes and answers until nobody asks any more. Within a tokio runtime of one thread.
+/// Runs the checker until one of its channels closes. Requires a single-threaded tokio runtime.
 pub async fn run(given: Given, mut asked: mpsc::Receiver<Question>) {
     let mut tables = given.writer.subscribe();
     let (answers, mut answered) = mpsc::unbounded_channel();
@@ -110,7 +110,7 @@ pub async fn run(given: Given, mut asked: mpsc::Receiver<Question>) {
                 }
             }
             question = asked.recv() => match question {
-                // Who asked may have gone.
+                // The requester may have gone.
                 Some(question) => drop(question.send(checker.rows())),
                 None => return,
             },
@@ -120,7 +120,7 @@ pub async fn run(given: Given, mut asked: mpsc::Receiver<Question>) {
 }
 
 impl Checker {
-    /// Looks at what changed in the tables.
+    /// Processes the changes of the tables.
     fn catch_up(&mut self) {
         let news = self.given.writer.news(self.seen);
         self.seen = news.tables.revision();
@@ -191,12 +191,12 @@ impl Checker {
         }
     }
 
-    /// The loop may have ended: then all of us end.
+    /// Sends an event. If the control loop has ended, the process ends too.
     fn tell(&self, told: Told) {
         let _ = self.given.told.send(told);
     }
 
-    /// Begins what is due.
+    /// Starts the probes that are due.
     fn begin(&mut self) {
         let now = Instant::now();
         while let Some(start) = self.machine.start(now) {

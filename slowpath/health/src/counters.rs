@@ -1,14 +1,14 @@
-//! What the checker counts, for whoever scrapes.
+//! Counters of the health checker, for the metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::machine::Answer;
 
-/// Classes of how late probes begin: below 1 ms, 2 ms, 4 ms and so on.
+/// Number of buckets for the delay of checks: below 1 ms, 2 ms, 4 ms and so on.
 pub const BEHIND: usize = 16;
 
-/// Counts of one process, written by the checker alone.
+/// Counters of one process, written by the checker only.
 #[derive(Debug, Default)]
 pub struct Counters {
     good: AtomicU64,
@@ -22,31 +22,31 @@ pub struct Counters {
     standing: [AtomicU64; 3],
 }
 
-/// The counts at one time.
+/// A snapshot of the counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
-    /// Probes with a good answer.
+    /// Successful checks.
     pub good: u64,
-    /// Probes with a bad answer, or none in time.
+    /// Failed checks, including timeouts.
     pub bad: u64,
-    /// Probes that this machine could not make.
+    /// Checks that this machine could not run.
     pub untold: u64,
-    /// Probes that began a tenth of their interval too late.
+    /// Checks that began more than a tenth of their interval too late.
     pub late: u64,
-    /// Probes by how late they began: the nth below 2^n ms, the last one all others.
+    /// Checks by delay: bucket n counts those below 2^n ms, the last one all others.
     pub behind: [u64; BEHIND],
-    /// Verdicts that a backend is healthy, where it was not held so before.
+    /// Transitions to healthy.
     pub healthy: u64,
-    /// Verdicts that a backend is unhealthy.
+    /// Transitions to unhealthy.
     pub unhealthy: u64,
-    /// Probes under way.
+    /// Running checks.
     pub running: u64,
-    /// Backends by what is held of them: unknown, healthy, unhealthy.
+    /// Number of backends by state: unknown, healthy, unhealthy.
     pub standing: [u64; 3],
 }
 
 impl Counters {
-    /// The counts now.
+    /// Returns a snapshot of the counters.
     pub fn read(&self) -> Counts {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Counts {

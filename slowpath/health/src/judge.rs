@@ -1,19 +1,20 @@
-//! One backend's verdict out of the answers to its probes.
+//! State machine of one backend's health.
 //!
-//! It takes `fall` bad answers in a row to make a backend unhealthy, and `rise` good ones to make
-//! it healthy. One that fails again soon after it recovered flaps: each time the good answers that
-//! the next recovery takes are doubled, up to `rise * 2^damping`, and each [`CALM`] answers in
-//! health take one doubling back. So nobody is kept out longer than that many good probes.
+//! `fall` consecutive failed checks make a backend unhealthy, and `rise` consecutive successful
+//! ones make it healthy. A backend that fails again soon after recovery flaps: each time, the
+//! number of successful checks required for the next recovery doubles, up to `rise * 2^damping`,
+//! and every [`CALM`] checks in good health undo one doubling. Damping therefore delays a recovery
+//! by at most that many checks.
 
 use config::services::Timing;
 
-/// Answers since a recovery within which a failure counts as flapping.
+/// Number of checks after recovery within which a failure counts as flapping.
 pub const CALM: u32 = 32;
 
-/// What is held of a backend.
+/// Health state of a backend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Standing {
-    /// Nobody has judged: what its source says counts.
+    /// No verdict yet: the state given by the source applies.
     #[default]
     Unknown,
     /// Healthy.
@@ -23,7 +24,7 @@ pub enum Standing {
 }
 
 impl Standing {
-    /// Its name in tables and metrics.
+    /// Returns the name used in tables and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Standing::Unknown => "unknown",
@@ -32,7 +33,7 @@ impl Standing {
         }
     }
 
-    /// The verdict, if there is one: whether it is healthy.
+    /// Returns whether the backend is healthy, or `None` without a verdict.
     pub fn verdict(self) -> Option<bool> {
         match self {
             Standing::Unknown => None,
@@ -42,7 +43,7 @@ impl Standing {
     }
 }
 
-/// Out of a verdict that is known from elsewhere.
+/// Converts a verdict that was read from the tables.
 impl From<Option<bool>> for Standing {
     fn from(verdict: Option<bool>) -> Standing {
         match verdict {
@@ -53,40 +54,40 @@ impl From<Option<bool>> for Standing {
     }
 }
 
-/// Judges one backend.
+/// Health state machine of one backend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Judge {
     standing: Standing,
-    /// Answers of one kind in a row, up to the last.
+    /// Consecutive results of one kind, up to the last one.
     good: u32,
     bad: u32,
-    /// Answers since the last recovery, as far as they are counted.
+    /// Checks since the last recovery, up to [`CALM`].
     calm: u32,
     doublings: u8,
 }
 
 impl Judge {
-    /// Begins with what is known, without a grudge.
+    /// Creates the state machine in a known state, without a history of flapping.
     pub fn new(standing: Standing) -> Judge {
         Judge { standing, good: 0, bad: 0, calm: CALM, doublings: 0 }
     }
 
-    /// What is held of it.
+    /// Returns the health state.
     pub fn standing(&self) -> Standing {
         self.standing
     }
 
-    /// The same backend is asked otherwise from now on: what was begun begins again.
+    /// Resets the counts of consecutive results, because the parameters of the check have changed.
     pub fn again(self) -> Judge {
         Judge { good: 0, bad: 0, ..self }
     }
 
-    /// Takes over what is known from elsewhere.
+    /// Adopts a state that was read from the tables.
     pub fn adopt(&mut self, standing: Standing) {
         self.standing = standing;
     }
 
-    /// How many answers of the other kind in a row would make another verdict.
+    /// Returns the number of consecutive opposite results that would change the state.
     pub fn needs(&self, timing: &Timing) -> u32 {
         match self.standing {
             Standing::Unhealthy => self.rise(timing).saturating_sub(self.good),
@@ -94,12 +95,12 @@ impl Judge {
         }
     }
 
-    /// How many good answers in a row make it healthy.
+    /// Returns the number of consecutive successful checks that make the backend healthy.
     fn rise(&self, timing: &Timing) -> u32 {
         timing.rise.max(1) << self.doublings.min(timing.damping).min(6)
     }
 
-    /// Hears an answer. Tells the verdict where it is another: whether the backend is healthy.
+    /// Processes a result. Returns whether the backend is healthy if the state has changed.
     pub fn hear(&mut self, good: bool, timing: &Timing) -> Option<bool> {
         (self.good, self.bad) = match good {
             true => (self.good.saturating_add(1), 0),
@@ -144,7 +145,7 @@ mod tests {
         Timing { interval: second, timeout: second, jitter: Duration::ZERO, rise, fall, damping }
     }
 
-    /// How many answers of a kind it takes until the verdict changes.
+    /// Returns the number of equal results until the state changes.
     fn until(judge: &mut Judge, good: bool, timing: &Timing) -> u32 {
         (1..10_000).find(|_| judge.hear(good, timing) == Some(good)).unwrap_or(0)
     }
@@ -176,7 +177,7 @@ mod tests {
             took.push(until(&mut judge, true, &timing));
         }
         assert_eq!(took, [2, 4, 8, 16, 16, 16], "the first failure after long health is none");
-        // Each so many answers in health take one doubling back.
+        // Every `CALM` checks in good health undo one doubling.
         for left in [8, 4, 2] {
             (0..CALM).for_each(|_| assert_eq!(judge.hear(true, &timing), None));
             let mut now = judge;

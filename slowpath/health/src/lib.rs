@@ -1,15 +1,15 @@
-//! Health of backends: probes them, judges them, and answers for those that are local.
+//! Health checks of backends: scheduling, probes and verdicts, and responses on health check ports.
 //!
 //! ```text
-//!   tables --> plan.rs (what is asked of whom) --> machine.rs (who is probed when) --> probe.rs
-//!     ^                                               |  judge.rs (what that makes)       |
-//!     |                                               |  <--------- answers --------------'
-//!   writer <-- the control loop <-- verdicts <--------'
-//!                                                  node_port.rs: local backends, for who asks
+//!   tables --> plan.rs (what to check) --> machine.rs (scheduling) --> probe.rs
+//!     ^                                       |  judge.rs (verdicts)      |
+//!     |                                       |  <------- results --------'
+//!   writer <-- control loop <-- verdicts <----'
+//!                                          node_port.rs: local backends, for load balancers
 //! ```
-//! `checker.rs` joins them. Judge and machine have neither clock nor socket. A verdict is told to
-//! the control loop, which writes it; what serves is what the tables say, and never what is known
-//! here.
+//! `checker.rs` connects them. `judge.rs` and `machine.rs` have neither clock nor socket. Verdicts
+//! are sent to the control loop, which writes them to the tables; the tables alone decide which
+//! backends serve.
 #![forbid(unsafe_code)]
 
 pub mod checker;

@@ -1,11 +1,11 @@
-//! Who is probed when, and what becomes of the answers. No clock and no socket: times and answers
-//! are arguments, probes to begin and verdicts are returned.
+//! State machine that schedules health checks and evaluates their results. It has no clock and no
+//! socket: times and results are inputs, probes to start and verdicts are outputs.
 //!
-//! Each backend of a service has a turn every interval, and is probed then or up to `jitter` later.
-//! At most so many probes are under way; whoever waits longest goes first. So a failure is known
-//! after `fall * interval + jitter + timeout` at most, as long as the bound suffices. A probe that
-//! begins a tenth of its interval too late is counted, and the backend's turns are reckoned from it
-//! on: late ones don't come in bursts.
+//! Every backend of a service is scheduled once per interval, and probed up to `jitter` later. The
+//! number of running probes is limited; the probe that has waited longest starts first. A failure
+//! is therefore detected after at most `fall * interval + jitter + timeout`, as long as the limit
+//! suffices. A probe that starts more than a tenth of its interval too late is counted, and shifts
+//! the backend's schedule, so that delayed probes do not come in bursts.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,75 +21,76 @@ use crate::judge::{Judge, Standing};
 #[cfg(test)]
 mod tests;
 
-/// What is wanted of one backend of a service.
+/// Desired health check of one backend of a service.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Wanted<T> {
     /// The backend.
     pub endpoint: Endpoint,
-    /// When it is probed, and what makes a verdict.
+    /// Timing and thresholds of the verdict.
     pub timing: Timing,
-    /// What the probe asks of whom.
+    /// Target of the probe.
     pub target: T,
 }
 
-/// A probe to begin. It has to be [`Machine::done`] once, in any case.
+/// A probe to start. Each one must be reported to [`Machine::done`] exactly once.
 #[derive(Debug)]
 pub struct Start<T> {
-    /// Names it.
+    /// Identifies the probe.
     pub token: Token,
-    /// What it asks of whom.
+    /// Target of the probe.
     pub target: T,
-    /// All that it may take.
+    /// Maximum duration of the probe.
     pub timeout: Duration,
-    /// It should have begun so long ago.
+    /// Delay of the start.
     pub behind: Duration,
-    /// That is a tenth of its interval, or longer.
+    /// The delay is more than a tenth of the interval.
     pub late: bool,
 }
 
-/// Names a probe that is under way.
+/// Identifies a running probe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Token {
     slot: usize,
     serial: u64,
 }
 
-/// What came of a probe.
+/// Result of a probe.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Answer {
-    /// Good or bad; none where this machine could not ask, which says nothing of the backend.
+    /// Success or failure; `None` if this machine could not run the probe, which implies nothing
+    /// about the backend.
     pub good: Option<bool>,
-    /// What was seen, in the operator's words.
+    /// Observation, as shown to the operator.
     pub why: Cow<'static, str>,
-    /// How long it took.
+    /// Duration of the probe.
     pub took: Duration,
 }
 
-/// What is to be written of a backend of a service.
+/// A verdict to write for a backend of a service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Verdict {
     /// The service.
     pub service: Name,
     /// The backend.
     pub endpoint: Endpoint,
-    /// Whether it is healthy.
+    /// Whether the backend is healthy.
     pub healthy: bool,
 }
 
-/// What is known of one backend of a service.
+/// Status of one backend of a service.
 #[derive(Debug)]
 pub struct Known<'m> {
     /// The service.
     pub service: &'m Name,
     /// The backend.
     pub endpoint: Endpoint,
-    /// What is held of it.
+    /// Health state.
     pub standing: Standing,
-    /// How many answers of the other kind would change that.
+    /// Number of consecutive opposite results that would change the state.
     pub needs: u32,
-    /// The last answer, and when it came.
+    /// Last result and its time.
     pub last: Option<&'m (Instant, Answer)>,
-    /// When it is probed next; none while it is.
+    /// Time of the next probe; `None` while one is running.
     pub due: Option<Instant>,
 }
 
@@ -99,14 +100,14 @@ struct Slot<T> {
     wanted: Wanted<T>,
     judge: Judge,
     serial: u64,
-    /// From which the next turn is reckoned.
+    /// Base of the schedule, without jitter.
     turn: Instant,
-    /// When it is probed next; none while it is.
+    /// Time of the next probe; `None` while one is running.
     due: Option<Instant>,
     last: Option<(Instant, Answer)>,
 }
 
-/// The machine.
+/// The scheduler of health checks.
 #[derive(Debug)]
 pub struct Machine<T> {
     at_once: usize,
@@ -117,13 +118,13 @@ pub struct Machine<T> {
     free: Vec<usize>,
     services: BTreeMap<Name, BTreeMap<Endpoint, usize>>,
     due: BTreeSet<(Instant, usize)>,
-    /// Backends by what is held of them.
+    /// Number of backends by health state.
     counts: [u64; 3],
 }
 
 impl<T: Clone + PartialEq> Machine<T> {
-    /// Without backends. At most `at_once` probes, at least one, are under way; `seed` decides the
-    /// jitter.
+    /// Creates a scheduler without backends. At most `at_once` probes (at least one) run
+    /// concurrently; `seed` seeds the jitter.
     pub fn new(at_once: usize, seed: u64) -> Machine<T> {
         Machine {
             at_once: at_once.max(1),
@@ -138,8 +139,8 @@ impl<T: Clone + PartialEq> Machine<T> {
         }
     }
 
-    /// From now on exactly these backends of a service are probed; each with the verdict that the
-    /// tables hold. Returns the verdicts that the tables should hold and don't.
+    /// Sets the backends of a service to check, with their verdicts in the tables. Returns the
+    /// verdicts that the tables lack.
     pub fn set(
         &mut self,
         service: &Name,
@@ -172,7 +173,7 @@ impl<T: Clone + PartialEq> Machine<T> {
         lost
     }
 
-    /// A backend that was there before, asked as before or otherwise.
+    /// Keeps the state of a backend that exists already, whose check may have changed.
     fn keep(
         &mut self,
         at: usize,
@@ -201,8 +202,8 @@ impl<T: Clone + PartialEq> Machine<T> {
         (at, standing)
     }
 
-    /// Its first turn comes within an interval, at any time of it: those that come together are not
-    /// probed together.
+    /// Adds a backend. Its first probe is due at a random time within one interval, so that
+    /// backends added together are not probed together.
     fn insert(&mut self, service: &Name, wanted: Wanted<T>, judge: Judge, now: Instant) -> usize {
         let turn = now + self.throw(wanted.timing.interval);
         self.serials += 1;
@@ -231,23 +232,23 @@ impl<T: Clone + PartialEq> Machine<T> {
         }
     }
 
-    /// The services that have backends here.
+    /// Returns the services that have backends here.
     pub fn services(&self) -> impl Iterator<Item = &Name> {
         self.services.keys()
     }
 
-    /// Whether a service has backends here.
+    /// Returns whether a service has backends here.
     pub fn has(&self, service: &Name) -> bool {
         self.services.contains_key(service)
     }
 
-    /// When the next probe is due; none while there is none to begin.
+    /// Returns when the next probe is due, or `None` if none can be started.
     pub fn next_due(&self) -> Option<Instant> {
         let first = || self.due.first().map(|(due, _)| *due);
         if self.running < self.at_once { first() } else { None }
     }
 
-    /// The next probe to begin, if one is due and one more may be under way.
+    /// Returns the next probe to start, if one is due and the limit permits it.
     pub fn start(&mut self, now: Instant) -> Option<Start<T>> {
         if self.running >= self.at_once {
             return None;
@@ -268,8 +269,8 @@ impl<T: Clone + PartialEq> Machine<T> {
         Some(Start { token, target, timeout, behind, late })
     }
 
-    /// A probe ended. Tells the verdict on its backend where it is another than before; the answer
-    /// of one that is gone, or is asked otherwise by now, says nothing.
+    /// Processes the end of a probe. Returns the verdict if the backend's state has changed. The
+    /// result is ignored if the backend was removed or its check has changed meanwhile.
     pub fn done(&mut self, token: Token, answer: Answer, now: Instant) -> Option<Verdict> {
         self.running = self.running.saturating_sub(1);
         let jitter = self.slots.get(token.slot)?.as_ref()?.wanted.timing.jitter;
@@ -291,17 +292,17 @@ impl<T: Clone + PartialEq> Machine<T> {
         Some(Verdict { service: slot.service.clone(), endpoint: slot.wanted.endpoint, healthy })
     }
 
-    /// Probes under way.
+    /// Returns the number of running probes.
     pub fn running(&self) -> usize {
         self.running
     }
 
-    /// Backends, each once for each service, by what is held of them: unknown, healthy, unhealthy.
+    /// Returns the number of backends, counted per service, by state: unknown, healthy, unhealthy.
     pub fn counts(&self) -> [u64; 3] {
         self.counts
     }
 
-    /// All that is known, by service and endpoint.
+    /// Returns the status of all backends, ordered by service and endpoint.
     pub fn known(&self) -> impl Iterator<Item = Known<'_>> {
         let slots = self.services.values().flat_map(BTreeMap::values);
         slots.filter_map(|at| self.slots.get(*at)?.as_ref()).map(|slot| Known {
@@ -314,7 +315,7 @@ impl<T: Clone + PartialEq> Machine<T> {
         })
     }
 
-    /// Any time below `most`.
+    /// Returns a random duration below `most`.
     fn throw(&mut self, most: Duration) -> Duration {
         Duration::from_micros(self.rng.u64(..most.as_micros().max(1) as u64))
     }

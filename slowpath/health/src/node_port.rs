@@ -1,9 +1,9 @@
-//! Answers on `healthCheckNodePort`: whether this appliance has local backends for a service.
+//! Responses on `healthCheckNodePort`: whether this appliance has local backends of a service.
 //!
-//! Load balancers in front of several appliances ask each, and send a service's packets to those
-//! that say 200. The answer is that of Kubernetes' nodes: the number of local backends in the body
-//! and as weight in a header. Active ones count; those that terminate serve, but nobody should send
-//! more.
+//! Load balancers in front of several appliances probe each of them, and send a service's packets
+//! to those that respond with 200. The response is that of Kubernetes nodes: the number of local
+//! backends in the body, and as weight in a header. Only active backends count: terminating ones
+//! still serve, but should not attract traffic.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -25,22 +25,22 @@ use state::tables::Entry;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// How soon a port that is taken is tried again.
+/// Retry interval for a port that is in use.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Whether the appliance as a whole would serve.
+/// Returns whether the appliance as a whole is able to serve.
 pub type Able = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// What one service wants to be answered.
+/// Content of the responses for one service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Local {
-    /// Its port.
+    /// Health check port.
     pub port: u16,
-    /// Backends on local nodes or in local zones that serve, by address.
+    /// Number of distinct addresses of serving backends on local nodes or in local zones.
     pub backends: usize,
 }
 
-/// What a service wants to be answered, if anything.
+/// Returns the content of the responses for a service, or `None` if it has no health check port.
 pub fn local(entry: &Entry, appliance: &Appliance) -> Option<Local> {
     let service = entry.service.as_ref()?;
     if service.spec.health_check_port == 0 || service.spec.external_policy != TrafficPolicy::Local {
@@ -53,27 +53,27 @@ pub fn local(entry: &Entry, appliance: &Appliance) -> Option<Local> {
     Some(Local { port: service.spec.health_check_port, backends: addresses.len() })
 }
 
-/// How ports are listened on.
+/// Listener settings of health check ports.
 #[derive(Clone)]
 pub struct Listening {
-    /// The connections of all ports together: how many ports there are is the services' choice.
+    /// Connection slots shared by all ports, since the number of ports depends on the services.
     pub slots: Arc<Slots>,
-    /// Where a port that can't be listened on is shown.
+    /// Where listener errors are published.
     pub conditions: Arc<Conditions>,
 }
 
-/// Listens for those services that want it.
+/// Listeners on the health check ports of services.
 pub struct NodePorts {
     able: Able,
     listening: Listening,
     wanted: BTreeMap<Name, Local>,
     open: HashMap<u16, Open>,
-    /// Services whose port could not be had, the port, and why.
+    /// Services whose port could not be opened, with the port and the error.
     troubles: BTreeMap<Name, (u16, String)>,
     again: Option<Instant>,
 }
 
-/// A port that is listened on; dropped, it closes.
+/// An open port; dropping it closes the port.
 struct Open {
     answer: watch::Sender<Answer>,
     _accepts: JoinSet<()>,
@@ -101,7 +101,7 @@ struct Service<'a> {
 }
 
 impl NodePorts {
-    /// Without a service. `able` is asked at each question.
+    /// Creates an instance without services. `able` is called for each request.
     pub fn new(able: Able, listening: Listening) -> NodePorts {
         NodePorts {
             able,
@@ -113,7 +113,7 @@ impl NodePorts {
         }
     }
 
-    /// What a service wants from now on.
+    /// Sets the desired content for a service; `None` removes it.
     pub fn set(&mut self, service: &Name, local: Option<Local>) {
         match local {
             Some(local) => drop(self.wanted.insert(service.clone(), local)),
@@ -121,23 +121,23 @@ impl NodePorts {
         }
     }
 
-    /// The services that want something.
+    /// Returns the services with a health check port.
     pub fn services(&self) -> impl Iterator<Item = &Name> {
         self.wanted.keys()
     }
 
-    /// Why a service's port is not answered on; none where it is, or where it wants none.
+    /// Returns why a service's port is not open; `None` if it is, or if the service has none.
     pub fn trouble(&self, service: &Name) -> Option<&str> {
         self.troubles.get(service).map(|(_, why)| why.as_str())
     }
 
-    /// When a port that is taken is to be tried again.
+    /// Returns when to retry ports that are in use.
     pub fn again(&self) -> Option<Instant> {
         self.again
     }
 
-    /// Opens, changes and closes ports until they are as wanted. Returns the services that another
-    /// trouble has come to, or whose trouble is over. Within a tokio runtime.
+    /// Opens, updates and closes ports until they match the desired state. Returns the services
+    /// whose error has changed. Must be called within a tokio runtime.
     pub fn follow(&mut self, now: Instant) -> Vec<Name> {
         let mut owners: HashMap<u16, Name> = HashMap::new();
         let mut troubles = BTreeMap::new();
@@ -177,7 +177,7 @@ impl NodePorts {
         news.cloned().collect()
     }
 
-    /// Publishes the ports that can't be listened on, and takes back those of `before`.
+    /// Publishes the listener errors, and removes those in `before` that no longer apply.
     fn show(&self, before: &BTreeMap<Name, (u16, String)>) {
         let key = |service: &Name| format!("health_check_port of {service}");
         let conditions = &self.listening.conditions;
@@ -206,12 +206,12 @@ fn taken(port: u16, error: &BindError) -> String {
     }
 }
 
-/// Listens on all addresses: probes come to any of them.
+/// Listens on all addresses, because probes may use any of them.
 fn listen(port: u16, answer: Answer, able: &Able, slots: &Arc<Slots>) -> Result<Open, BindError> {
     let key = "health_check_port";
     let listener = listeners::bind(key, any(port)).or_else(|e| match e.kind() {
         io::ErrorKind::AddrInUse => Err(e),
-        // A machine without IPv6.
+        // The machine has no IPv6.
         _ => listeners::bind(key, (Ipv4Addr::UNSPECIFIED, port).into()),
     })?;
     let (answer, shown) = watch::channel(answer);
@@ -223,7 +223,7 @@ fn listen(port: u16, answer: Answer, able: &Able, slots: &Arc<Slots>) -> Result<
     Ok(Open { answer, _accepts: accepts })
 }
 
-/// Any path: who asks knows the port alone.
+/// Responds on any path, because clients are only configured with the port.
 async fn tell(Shown((shown, able)): Shown<(watch::Receiver<Answer>, Able)>) -> impl IntoResponse {
     let Answer { service, local } = shown.borrow().clone();
     let able = able();

@@ -1,4 +1,4 @@
-//! What is asked of whom: from the rows of a service to the targets of its probes.
+//! Computes the health checks of a service from its table rows.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -14,24 +14,24 @@ use state::tables::Entry;
 
 use crate::machine::Wanted;
 
-/// TCP's protocol number.
+/// IP protocol number of TCP.
 const TCP: u8 = 6;
 
-/// What the appliance has to do with it.
+/// Settings of the appliance that health checks need.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// `[health]`, as far as it is about backends.
+    /// Health check settings of `[health]`.
     pub probing: Probing,
-    /// Of each arm, how probes enter tunnels.
+    /// How probes enter tunnels, by arm.
     pub entrances: Vec<Entrance>,
 }
 
-/// How the kernel's packets get to where tunnels are.
+/// How packets of the kernel enter tunnels of the data plane.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Entrance {
-    /// By this interface of the kernel's, which gets the answers as well.
+    /// Through this kernel interface, which also receives the replies.
     Interface(Arc<str>),
-    /// By a route for packets with this mark. Answers come in by any interface.
+    /// Through a route for packets with this mark. Replies arrive on any interface.
     Mark(u32),
 }
 
@@ -44,69 +44,69 @@ impl fmt::Display for Entrance {
     }
 }
 
-/// A probe's way and question.
+/// Target of a probe: addresses, path and type.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Target {
-    /// Where it connects to.
+    /// Address and port to connect to.
     pub to: SocketAddr,
-    /// Whence, if not the kernel decides.
+    /// Source address; `None` to let the kernel select it.
     pub from: Option<IpAddr>,
-    /// Through its service's tunnel: by this way, and not by the kernel's own.
+    /// Entry into the service's tunnel; `None` to use the kernel's routes.
     pub entrance: Option<Entrance>,
-    /// What it asks.
+    /// Type of the probe.
     pub ask: Arc<Ask>,
 }
 
-/// What a service's probes ask.
+/// Type of a service's probes.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Ask {
-    /// A TCP connection is enough.
+    /// A TCP connection.
     Connection,
-    /// An HTTP request, and its status.
+    /// An HTTP request and its expected status.
     Http(Http),
-    /// The same in TLS.
+    /// An HTTP request over TLS and its expected status.
     Https(Http, Tls),
 }
 
-/// A request and what is expected.
+/// An HTTP request and its expected response.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Http {
-    /// What is asked for.
+    /// Path of the request.
     pub path: String,
-    /// The `Host` header; empty for where the probe connects to.
+    /// `Host` header; empty for the address and port of the target.
     pub host: String,
-    /// Statuses that are good.
+    /// Expected statuses.
     pub expect: Vec<RangeInclusive<u16>>,
 }
 
-/// A PEM file of authorities.
+/// A PEM file of certificate authorities.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Authorities {
-    /// The file.
+    /// Path of the file.
     pub file: PathBuf,
-    /// The folder that it has to be in; none where the configuration names the file.
+    /// Directory that must contain the file; `None` if the configuration names the file.
     pub folder: Option<PathBuf>,
 }
 
-/// How the other end is believed.
+/// Verification of the server.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Tls {
-    /// The authorities; none takes any certificate.
+    /// Trusted authorities; `None` accepts any certificate.
     pub authorities: Option<Authorities>,
-    /// The name asked for and required; empty for where the probe connects to.
+    /// Server name for SNI and verification; empty for the address of the target.
     pub name: String,
 }
 
-/// What is wanted for a service.
+/// Health checks of a service.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// Whom to probe, with the verdict that the tables hold.
+    /// Backends to probe, with their verdict in the tables.
     pub wanted: Vec<(Wanted<Target>, Option<bool>)>,
-    /// Whom not, and why, although it is asked for.
+    /// Backends that should be probed and cannot be, with the reason.
     pub unprobed: Vec<(Endpoint, String)>,
 }
 
-/// The plan for all that is known under a service's name; empty where no probes are asked for.
+/// Returns the plan for the rows under a service's name; empty if it has no health check.
 pub fn plan(entry: &Entry, place: &Place) -> Plan {
     let mut plan = Plan::default();
     let Some(check) = entry.service.as_ref().and_then(|service| service.spec.health.as_ref())
@@ -154,7 +154,7 @@ impl Ask {
         }
     }
 
-    /// The TLS settings of probes that speak TLS.
+    /// Returns the TLS settings of https probes.
     pub fn tls(&self) -> Option<&Tls> {
         match self {
             Ask::Connection | Ask::Http(_) => None,
@@ -163,7 +163,7 @@ impl Ask {
     }
 }
 
-/// A `Host` without its port.
+/// Returns a `Host` header without its port.
 fn host_of(host: &str) -> &str {
     let host = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) && !name.contains(':') => {
@@ -175,7 +175,8 @@ fn host_of(host: &str) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
-/// The source from which a backend is probed through its service's tunnel, if it is.
+/// Returns the source address for probes through the service's tunnel, or `None` if the backend is
+/// not probed that way.
 pub fn tunnel_source(entry: &Entry, instance: &Instance) -> Option<IpAddr> {
     let service = entry.service.as_ref().filter(|service| service.spec.health.is_some())?;
     instance.probe.filter(|_| matches!(service.spec.mode, Mode::Tunnel(_) | Mode::Dsr(_)))
@@ -205,8 +206,8 @@ fn target(
     })
 }
 
-/// Through the service's tunnel the backend is reached under a frontend's address, as by clients;
-/// from the reserved source the fastpath knows which backend is meant.
+/// Returns the target for a probe through the service's tunnel: like clients, it connects to a
+/// frontend's address. The reserved source address selects the backend.
 fn by_tunnel(
     entry: &Entry,
     check: &HealthCheck,
@@ -240,7 +241,8 @@ fn by_tunnel(
     })
 }
 
-/// The port of the first frontend that has one, of TCP before others.
+/// Returns the port of the first TCP frontend that has one, else that of the first other frontend
+/// that has one, else 0.
 fn frontend_port(entry: &Entry) -> u16 {
     let ports = || entry.frontends.iter().map(|row| row.address()).filter(|at| at.port != 0);
     let first = ports().find(|at| at.protocol == TCP).or_else(|| ports().next());

@@ -1,8 +1,8 @@
-//! One probe: a connection, in TLS or not, and a question. Its timeout covers all of it.
+//! A single probe: a TCP connection, with or without TLS, and optionally an HTTP request. The
+//! timeout covers all of it.
 //!
-//! The socket is closed with a reset: at thousands of probes a second, connections that were closed
-//! politely would use up the ports for a minute each (TIME_WAIT). Only the head of an HTTP answer
-//! is read, and of that so much.
+//! The socket is closed with a reset: at thousands of probes per second, TIME_WAIT would exhaust
+//! the local ports. Only the head of an HTTP response is read, up to a maximum size.
 
 use std::borrow::Cow;
 use std::io;
@@ -22,23 +22,23 @@ use tokio_rustls::client::TlsStream;
 use crate::machine::Answer;
 use crate::plan::{Ask, Entrance, Http, Target, Tls};
 
-/// Bytes of the longest head of an answer.
+/// Maximum size of a response's head in bytes.
 const HEAD: usize = 16 * 1024;
-/// Headers in it at most.
+/// Maximum number of headers of a response.
 const HEADERS: usize = 128;
 
-/// What a probe waits for, one after the other: for the words of a timeout.
+/// Stages of a probe in order, as named in timeout messages.
 const STAGES: [&str; 3] = ["a connection", "the TLS handshake", "an answer"];
 
-/// Why a probe is not good.
+/// Reason why a probe is not successful.
 enum Failure {
-    /// So says the backend, or its silence.
+    /// The backend responded negatively or not at all.
     Bad(String),
-    /// This machine could not ask.
+    /// This machine could not run the probe.
     Untold(String),
 }
 
-/// Asks. `tls` is whom to believe, for targets that speak TLS.
+/// Runs a probe. `tls` is the client configuration for https targets.
 pub async fn probe(target: &Target, tls: Option<Arc<ClientConfig>>, timeout: Duration) -> Answer {
     let begun = Instant::now();
     let stage = AtomicUsize::new(0);
@@ -69,7 +69,7 @@ async fn ask(
             question(stream, http, target.to).await
         }
         Ask::Https(http, wanted) => {
-            // Never in the clear what was to be asked in TLS.
+            // Never fall back to plain text for an https probe.
             let config = tls.ok_or_else(|| Failure::Untold("no TLS configuration".to_owned()))?;
             stage.store(1, Ordering::Relaxed);
             let stream = secured(stream, config, wanted, target.to).await?;
@@ -79,7 +79,7 @@ async fn ask(
     }
 }
 
-/// The TLS handshake.
+/// Performs the TLS handshake.
 async fn secured(
     stream: TcpStream,
     config: Arc<ClientConfig>,
@@ -112,7 +112,8 @@ async fn connect(target: &Target) -> Result<TcpStream, Failure> {
     if let Some(from) = target.from {
         socket.bind(SocketAddr::new(from, 0)).map_err(|e| match e.kind() {
             io::ErrorKind::AddrNotAvailable => {
-                // Those for tunnels slowpath sets; where the kernel refuses one, the log has why.
+                // slowpath adds the sources of tunnel probes; if the kernel rejects one, the log
+                // has the error.
                 let then = if target.entrance.is_some() { " yet; if that stays so," } else { ";" };
                 Failure::Untold(format!(
                     "this machine does not have the probe's source{then} type: ip addr add {from} \
@@ -126,11 +127,12 @@ async fn connect(target: &Target) -> Result<TcpStream, Failure> {
     socket.connect(target.to).await.map_err(|e| refused(target.to, through, &e))
 }
 
-/// Whose fault it is that no connection comes about.
+/// Classifies a failed connection attempt as the backend's failure or this machine's.
 fn refused(to: SocketAddr, through: Option<&Entrance>, error: &io::Error) -> Failure {
     use io::ErrorKind as K;
     match (error.kind(), through) {
-        // The kernel knows no way to the frontend; of the backend behind it, it can't know.
+        // The kernel has no route to the frontend, which implies nothing about the backend behind
+        // it.
         (K::NetworkUnreachable | K::HostUnreachable, Some(entrance)) => {
             let missing = match entrance {
                 Entrance::Interface(_) => "it needs a route there, by any neighbour",
@@ -153,7 +155,7 @@ fn refused(to: SocketAddr, through: Option<&Entrance>, error: &io::Error) -> Fai
     }
 }
 
-/// Asks over an open connection, and judges the status.
+/// Sends the request over an open connection, and evaluates the status.
 async fn question(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     http: &Http,
@@ -187,7 +189,7 @@ async fn question(
     }
 }
 
-/// The status of a head that is complete; interim ones (1xx) are taken out.
+/// Returns the status of a complete head; interim responses (1xx) are removed.
 fn status(head: &mut Vec<u8>) -> Result<Option<u16>, Failure> {
     loop {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS];
@@ -203,7 +205,7 @@ fn status(head: &mut Vec<u8>) -> Result<Option<u16>, Failure> {
     }
 }
 
-/// `200-399`, as it was written.
+/// Formats the expected statuses as configured, `200-399`.
 fn said(http: &Http) -> String {
     let one = |range: &std::ops::RangeInclusive<u16>| match (range.start(), range.end()) {
         (first, last) if first == last => first.to_string(),

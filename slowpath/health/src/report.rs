@@ -1,28 +1,29 @@
-//! What is known of probed backends, as `weir health` shows it.
+//! Status of health checks, as shown by `weir health`.
 
 use serde::{Deserialize, Serialize};
 
-/// One backend of one service.
+/// Status of one backend of one service.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Row {
-    /// The service.
+    /// Name of the service.
     pub service: String,
-    /// The backend, `10.0.2.11:80/TCP`.
+    /// The backend, for example `10.0.2.11:80/TCP`.
     pub backend: String,
-    /// `unknown`, `healthy`, `unhealthy`, or `unprobed` where it can't be asked.
+    /// `unknown`, `healthy`, `unhealthy`, or `unprobed` if it cannot be checked.
     pub state: String,
-    /// Seconds since the verdict; none where there is none.
+    /// Seconds since the verdict; `None` without a verdict.
     pub since_s: Option<u64>,
-    /// `good`, `bad`, `untold` (this machine could not ask), or empty before the first answer.
+    /// Last result: `good`, `bad`, `untold` (this machine could not run the check), or empty before
+    /// the first one.
     pub last: String,
-    /// What the last probe saw, or why there is none.
+    /// Observation of the last check, or the reason why there is none.
     pub why: String,
-    /// Seconds since the last answer.
+    /// Seconds since the last result.
     pub asked_s_ago: Option<u64>,
-    /// Milliseconds that the last probe took.
+    /// Duration of the last check in milliseconds.
     pub took_ms: Option<u64>,
-    /// Milliseconds until the next probe; none while it is under way.
+    /// Milliseconds until the next check; `None` while one is running.
     pub next_ms: Option<u64>,
-    /// How many answers of the other kind in a row would change the state.
+    /// Number of consecutive opposite results that would change the state.
     pub needs: u32,
 }

@@ -1,4 +1,4 @@
-//! Whom https probes believe: the authorities of a file, or anybody.
+//! TLS client configurations of https probes: trusted authorities of a file, or no verification.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,21 +14,22 @@ use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, Signatur
 
 use crate::plan::Authorities;
 
-/// How long a file of authorities is remembered; one that is replaced is believed after that.
+/// Cache lifetime of a file of authorities. A replaced file takes effect after this time.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
 type Made = Result<Arc<ClientConfig>, String>;
 
-/// Every cause in one: see [`roots`].
+/// The same error for every cause: see [`roots`].
 const UNUSABLE: &str = "the service's ca_file is not usable: write a PEM file of at most 1 MiB \
     into health.ca_folder; slowpath's log has the cause";
 
-/// Configurations by file of authorities.
+/// Cache of client configurations by file of authorities.
 #[derive(Debug, Default)]
 pub struct Believed(HashMap<Option<Authorities>, (Instant, Made)>);
 
 impl Believed {
-    /// How to believe the authorities of a file, or anybody; or what is wrong with the file.
+    /// Returns the client configuration for a file of authorities, or without verification, or the
+    /// error of the file.
     pub fn by(&mut self, authorities: Option<&Authorities>, now: Instant) -> Made {
         let key = authorities.cloned();
         let known = self.0.get(&key).filter(|(at, _)| now < *at + REMEMBERED);
@@ -52,13 +53,13 @@ fn make(authorities: Option<&Authorities>) -> Made {
             builder.dangerous().with_custom_certificate_verifier(anybody).with_no_client_auth()
         }
     };
-    // Each probe sees the certificate: a session that is resumed would not.
+    // Every probe must verify the certificate, which a resumed session would skip.
     made.resumption = Resumption::disabled();
     Ok(Arc::new(made))
 }
 
-/// The authorities of a file. What is wrong with one that a service names is in the log alone: API
-/// clients choose the name, and the answer is the same for every cause.
+/// Loads the authorities of a file. For a file that a service names, the cause of an error is only
+/// logged: API clients choose the name, and the response must not depend on the cause.
 fn roots(from: &Authorities) -> Result<RootCertStore, String> {
     let wrong = |cause: String| match &from.folder {
         None => {
@@ -79,7 +80,7 @@ fn roots(from: &Authorities) -> Result<RootCertStore, String> {
     let octets = octets.map_err(|error| wrong(error.cause.to_string()))?;
     let mut roots = RootCertStore::empty();
     for one in CertificateDer::pem_slice_iter(&octets) {
-        // Old bundles hold some that nobody can use any more; the others count.
+        // Old bundles contain certificates that cannot be used any more; the others are used.
         let _ = roots.add(one.map_err(|e| wrong(e.to_string()))?);
     }
     if roots.is_empty() {
@@ -89,7 +90,7 @@ fn roots(from: &Authorities) -> Result<RootCertStore, String> {
     }
 }
 
-/// Takes any certificate; that the other end has its key is still asked for.
+/// Accepts any certificate; the handshake signature is still verified.
 #[derive(Debug)]
 struct Anybody(Arc<CryptoProvider>);
 

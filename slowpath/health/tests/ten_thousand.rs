@@ -1,4 +1,5 @@
-//! The measurement of 10,000 backends works: run with fewer, all are probed, and none is found bad.
+//! Test of the measurement of 10,000 backends with a smaller load: all are probed, and none is
+//! unhealthy.
 
 #[expect(dead_code, reason = "the example's own beginning")]
 #[path = "../examples/ten_thousand.rs"]

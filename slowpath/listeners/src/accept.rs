@@ -1,4 +1,4 @@
-//! Accepting connections: transient errors, a lack of descriptors, slots.
+//! Accept loops: handling of transient errors, exhausted descriptors, and connection slots.
 
 use std::fs::File;
 use std::io;
@@ -12,15 +12,15 @@ use crate::slots::Slots;
 use crate::source::Source;
 use crate::stream::{Socket, Stream};
 
-/// The pause after an error of `accept` that takes no connection out of the kernel's queue.
+/// Delay after an `accept` error that leaves the connection in the kernel's queue.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A listening socket.
 pub trait Accept: Send + 'static {
-    /// Its connections.
+    /// Type of its connections.
     type Stream: Socket;
 
-    /// The next connection and where it comes from.
+    /// Accepts a connection and returns it with its source.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, Source)>> + Send;
 }
 
@@ -43,8 +43,8 @@ impl Accept for UnixListener {
     }
 }
 
-/// Accepts connections until it is dropped. Each one that gets a slot is served in a task of its
-/// own, until `serve` is done with it or it is evicted.
+/// Accepts connections until the future is dropped. Each connection with a slot is served in a task
+/// of its own, until `serve` completes or the connection is evicted.
 pub async fn accept<L, S, F>(listener: L, slots: Arc<Slots>, serve: S)
 where
     L: Accept + Sync,
@@ -71,19 +71,19 @@ where
     }
 }
 
-/// Accepts connections and closes them at once, until it is dropped: for peers that only look
-/// whether a connection comes about.
+/// Accepts connections and closes them at once, until the future is dropped. For clients that only
+/// probe whether a connection can be established.
 pub async fn accept_and_close<L: Accept + Sync>(listener: L, slots: Arc<Slots>) {
     let mut spare = Spare::new();
     loop {
         let (_stream, source) = spare.accept(&listener, &slots).await;
-        // Counts it.
+        // Counts the connection.
         let _ = slots.admit(source);
     }
 }
 
-/// A descriptor held back. Without any left, `accept` fails while the connection stays in the
-/// kernel's queue: with this one the connection can be taken and closed.
+/// A reserved descriptor. Without free descriptors, `accept` fails and the connection stays in the
+/// kernel's queue; releasing this one allows it to be accepted and closed.
 struct Spare(Option<File>);
 
 impl Spare {
@@ -101,8 +101,8 @@ impl Spare {
                 Ok(accepted) => return accepted,
                 Err(error) if is_exhausted(&error) => self.exhausted(listener, slots).await,
                 Err(error) => {
-                    // The connection was reset before it was accepted, a firewall forbade it, ...:
-                    // the next one has nothing to do with it.
+                    // Errors such as a connection reset before it was accepted, or one denied by a
+                    // firewall, do not concern the next connection.
                     tracing::debug!(%error, "a connection could not be accepted");
                     slots.accept_failed();
                     tokio::time::sleep(PAUSE).await;
@@ -111,8 +111,8 @@ impl Spare {
         }
     }
 
-    /// The process or the machine has no descriptor left: a connection that can be evicted makes
-    /// room for the one that waits, or else that one is closed.
+    /// Handles exhausted descriptors of the process or the machine: evicts a connection in favor of
+    /// the waiting one, or else closes the waiting one.
     async fn exhausted<L: Accept + Sync>(&mut self, listener: &L, slots: &Slots) {
         if slots.evict_one() {
             slots.settled(0).await;
@@ -129,7 +129,7 @@ impl Spare {
     }
 }
 
-/// Whether descriptors or memory are short: EMFILE, ENFILE, ENOBUFS, ENOMEM.
+/// Returns whether descriptors or memory are exhausted: EMFILE, ENFILE, ENOBUFS, ENOMEM.
 fn is_exhausted(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(24 | 23 | 105 | 12))
 }

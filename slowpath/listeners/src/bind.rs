@@ -1,4 +1,4 @@
-//! Binding: retried with backoff, its failure a condition for status, log and metrics.
+//! Binding of listeners with retries; failures are published for status, log and metrics.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,14 +10,14 @@ use parking_lot::Mutex;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 
-/// Connections that may wait to be accepted; the kernel takes `net.core.somaxconn` if that is less.
+/// Length of the accept queue; the kernel limits it to `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
-/// The pause after the first failure. It doubles with each further one.
+/// Delay after the first failure; doubled after each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
-/// The longest pause: a port that is free again is listened on within this time.
+/// Maximum delay: a port that becomes free is opened within this time.
 const LONGEST_PAUSE: Duration = Duration::from_secs(4);
 
-/// Why an address can't be listened on.
+/// Error of binding an address.
 #[derive(Debug)]
 pub struct BindError {
     key: String,
@@ -47,7 +47,7 @@ impl fmt::Display for BindError {
 }
 
 impl BindError {
-    /// What the kernel said.
+    /// Returns the kind of the underlying I/O error.
     pub fn kind(&self) -> io::ErrorKind {
         self.source.kind()
     }
@@ -59,10 +59,11 @@ impl std::error::Error for BindError {
     }
 }
 
-/// Listens on `addr`, once; `key` is the setting to name in an error. Within a tokio runtime.
+/// Binds `addr` once. `key` is the setting named in the error. Must be called within a tokio
+/// runtime.
 ///
 /// # Errors
-/// The address can't be listened on.
+/// Returns an error if the address cannot be bound.
 pub fn bind(key: &str, addr: SocketAddr) -> Result<TcpListener, BindError> {
     open(addr).map_err(|source| BindError { key: key.to_owned(), addr, source })
 }
@@ -76,20 +77,20 @@ fn open(addr: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-/// A listener as status and metrics show it.
+/// Status of a listener, for status and metrics.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListenerStatus {
-    /// Its setting.
+    /// Setting that configures the listener.
     pub key: String,
-    /// Its address.
+    /// Address of the listener.
     pub address: SocketAddr,
-    /// Why it does not listen; none where it does.
+    /// Error if it does not listen; `None` if it does.
     pub error: Option<String>,
-    /// How long it has not listened.
+    /// Time since it stopped listening.
     pub failing_for: Duration,
 }
 
-/// The condition of every listener of the process.
+/// Status of all listeners of the process.
 #[derive(Default)]
 pub struct Conditions(Mutex<BTreeMap<(String, SocketAddr), Option<Failing>>>);
 
@@ -99,7 +100,7 @@ struct Failing {
 }
 
 impl Conditions {
-    /// All of them.
+    /// Returns the status of all listeners.
     pub fn all(&self) -> Vec<ListenerStatus> {
         let all = self.0.lock();
         let status = |((key, address), failing): (&(String, SocketAddr), &Option<Failing>)| {
@@ -114,7 +115,7 @@ impl Conditions {
         all.iter().map(status).collect()
     }
 
-    /// Sets the condition of one, and logs it where it changed.
+    /// Sets the status of a listener, and logs changes.
     pub fn set(&self, key: &str, address: SocketAddr, error: Option<String>) {
         let mut all = self.0.lock();
         let before = all.entry((key.to_owned(), address)).or_default();
@@ -133,17 +134,17 @@ impl Conditions {
         }
     }
 
-    /// Forgets one that is not wanted any more.
+    /// Removes a listener that is no longer needed.
     pub fn remove(&self, key: &str, address: SocketAddr) {
         self.0.lock().remove(&(key.to_owned(), address));
     }
 
-    /// Listens on `addr`, however often that has to be tried.
+    /// Binds `addr`, with as many attempts as necessary.
     pub async fn listen(&self, key: &str, addr: SocketAddr) -> TcpListener {
         self.retry(key, addr, || bind(key, addr)).await
     }
 
-    /// Tries `open` until it succeeds, with growing pauses; a failure is the condition of `key`.
+    /// Calls `open` until it succeeds, with increasing delays; failures set the status of `key`.
     pub async fn retry<T, E: fmt::Display>(
         &self,
         key: &str,

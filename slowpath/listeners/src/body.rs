@@ -1,4 +1,4 @@
-//! Bodies: a request's has to come at a rate, a response's tells when it ends.
+//! Bodies of requests, with a minimum rate, and of responses, whose end is tracked.
 
 use std::fmt;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use tokio::time::{Instant, Sleep};
 use crate::limits::Timeout;
 use crate::slots::Slot;
 
-/// The body of a request came too slowly.
+/// Error: the body of a request arrived too slowly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooSlow;
 
@@ -25,7 +25,7 @@ impl fmt::Display for TooSlow {
 
 impl std::error::Error for TooSlow {}
 
-/// A request's body with its deadline.
+/// The body of a request, with a deadline that received data extends.
 pub(crate) struct Paced {
     body: Incoming,
     slot: Arc<Slot>,
@@ -92,7 +92,7 @@ impl Body for Paced {
     }
 }
 
-/// A response's body; when it is dropped the response has ended.
+/// The body of a response; dropping it marks the end of the response.
 pub(crate) struct Answered {
     body: AnyBody,
     slot: Arc<Slot>,

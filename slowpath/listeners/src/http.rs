@@ -1,4 +1,4 @@
-//! HTTP/1 on a connection with a slot.
+//! HTTP/1 server for a connection with a slot.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use crate::limits::{Timeout, Timeouts};
 use crate::slots::Slot;
 use crate::source::Source;
 
-/// Bytes of a request's head at most, and of a response that waits to be written.
+/// Maximum size in bytes of a request's head, and of response data waiting to be written.
 const BUFFER: usize = 32 << 10;
 
-/// What is known of a connection.
+/// State of a connection, available to request handlers.
 #[derive(Clone)]
 pub struct Connection {
     pub(crate) slot: Arc<Slot>,
-    /// Where it comes from.
+    /// Source of the connection.
     pub source: Source,
     trusted: Arc<AtomicBool>,
 }
@@ -36,37 +36,37 @@ impl Connection {
         Connection { slot, source, trusted: Arc::default() }
     }
 
-    /// Remembers that its peer has authenticated.
+    /// Marks the peer as authenticated.
     pub fn trust(&self) {
         self.trusted.store(true, Relaxed);
     }
 
-    /// Whether its peer has authenticated.
+    /// Returns whether the peer has authenticated.
     pub fn is_trusted(&self) -> bool {
         self.trusted.load(Relaxed)
     }
 
-    /// How long its peer may take.
+    /// Returns the timeouts of the listener.
     pub fn timeouts(&self) -> Timeouts {
         self.slot.slots().timeouts()
     }
 
-    /// Counts that it is closed because something took too long.
+    /// Counts a connection that is closed because of a timeout.
     pub fn timed_out(&self, what: Timeout) {
         self.slot.slots().timed_out(what);
     }
 }
 
-/// How requests follow each other.
+/// Whether a connection is reused for several requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Http {
-    /// A connection takes one request after the other.
+    /// Connections accept several requests in sequence.
     KeepAlive,
-    /// A connection takes one request and is closed.
+    /// Connections are closed after one request.
     OneRequest,
 }
 
-/// Answers requests with `app` until the connection ends. They have the [`Connection`] as an
+/// Serves requests with `app` until the connection ends. Requests have the [`Connection`] as an
 /// extension.
 pub async fn http<S>(stream: S, connection: Connection, app: Router, how: Http)
 where
@@ -80,7 +80,7 @@ where
         let answer = app.call(request.map(|body| Body::new(Paced::new(body, Arc::clone(&slot)))));
         async move {
             let Ok(mut response) = answer.await;
-            // What is left of a body would be read as the next request.
+            // The rest of an incomplete body would be parsed as the next request.
             if !slot.is_received() {
                 response.headers_mut().insert(header::CONNECTION, CLOSE);
             }

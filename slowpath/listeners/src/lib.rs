@@ -1,16 +1,17 @@
-//! Bounded listeners: the one way in which slowpath accepts connections.
+//! Bounded listeners, which accept all connections of slowpath.
 //!
 //! ```text
-//!   bind.rs    binds, and retries with backoff; a failure is a condition, not the process's end
-//!   accept.rs  accepts, and survives a lack of descriptors; asks slots.rs for each connection
-//!   slots.rs   how many connections there may be, by source; which one is evicted for a new one
-//!   limits.rs  what a listener allows, and what it counted
-//!   stream.rs  a connection: write time-outs
-//!   body.rs    bodies: the minimum rate of a request's, the end of a response's
-//!   http.rs    serves HTTP/1 on a connection
+//!   bind.rs    binds, and retries with backoff; failures are published, and do not end the process
+//!   accept.rs  accept loops, with handling of exhausted descriptors
+//!   slots.rs   connection limits per listener and source; eviction
+//!   limits.rs  limits, timeouts and counters of a listener
+//!   source.rs  sources of connections
+//!   stream.rs  connections with write timeouts
+//!   body.rs    bodies: the minimum rate of requests, the end of responses
+//!   http.rs    HTTP/1 server for a connection
 //! ```
-//! Health, node ports, metrics, the API and the control socket all listen by this crate, so that
-//! idle, slow or numerous peers cost any of them a bounded number of descriptors and bytes.
+//! Health, node ports, metrics, the API and the control socket use this crate, so that idle, slow
+//! or numerous clients cost each of them a bounded number of descriptors and bytes.
 #![forbid(unsafe_code)]
 
 mod accept;

@@ -1,4 +1,4 @@
-//! What a listener allows, and what it counted.
+//! Limits, timeouts and counters of a listener.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -7,27 +7,29 @@ use std::time::Duration;
 use config::checked::Prefix;
 use parking_lot::RwLock;
 
-/// Evicted connections that may still hold their descriptor before no further ones are accepted.
+/// Maximum number of evicted connections that still hold their descriptor; above it, no further
+/// connections are accepted.
 pub(crate) const CLOSING: usize = 32;
 
-/// How many connections a listener has at once.
+/// Maximum number of concurrent connections of a listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Of sources without reserved slots.
+    /// Connections of sources without reserved slots.
     pub connections: usize,
-    /// Of one source, reserved or not.
+    /// Connections of a single source, with or without reserved slots.
     pub per_source: usize,
-    /// Of sources with reserved slots, in addition.
+    /// Additional connections of sources with reserved slots.
     pub reserved: usize,
 }
 
 impl Limits {
-    /// The most descriptors that the connections take, evicted ones included.
+    /// Returns the maximum number of descriptors that connections use, evicted ones included.
     pub const fn descriptors(&self) -> usize {
         self.connections + self.reserved + CLOSING
     }
 
-    /// The same in a process with fewer descriptors: so many percent, at least a few of each.
+    /// Returns limits for a process with fewer descriptors: this percentage, but at least 8 of each
+    /// (or the limit itself if it is lower).
     pub fn scaled(&self, percent: usize) -> Limits {
         let part = |of: usize| (of * percent / 100).max(of.min(8));
         Limits {
@@ -38,12 +40,12 @@ impl Limits {
     }
 }
 
-/// The networks that reserved slots are for, shared by all listeners; they can change at any time.
+/// Networks with reserved slots, shared by all listeners; may change at any time.
 #[derive(Clone, Default)]
 pub struct Reserved(Arc<RwLock<Vec<Prefix>>>);
 
 impl Reserved {
-    /// From now on these.
+    /// Replaces the networks.
     pub fn set(&self, networks: Vec<Prefix>) {
         *self.0.write() = networks;
     }
@@ -53,30 +55,31 @@ impl Reserved {
     }
 }
 
-/// Why a connection got no slot. All others that could have made room are being answered.
+/// Reason why a connection got no slot. No other connection could be evicted, because all are being
+/// served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
-    /// Its source has as many as it may.
+    /// The source has reached its limit.
     Source,
-    /// The listener has as many as it may.
+    /// The listener has reached its limit.
     Full,
 }
 
-/// What took too long.
+/// Step that timed out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Timeout {
-    /// A TLS handshake.
+    /// TLS handshake.
     Handshake,
-    /// The head of a request, or the pause before it.
+    /// Head of a request, including the idle time before it.
     Head,
-    /// The body of a request.
+    /// Body of a request.
     Body,
-    /// The peer's reading of a response.
+    /// Reading of the response by the peer.
     Write,
 }
 
 impl Timeout {
-    /// All, in the order of [`Counts::timeouts`].
+    /// All values with their names, in the order of [`Counts::timeouts`].
     pub const ALL: [(Timeout, &'static str); 4] = [
         (Timeout::Handshake, "handshake"),
         (Timeout::Head, "head"),
@@ -85,19 +88,20 @@ impl Timeout {
     ];
 }
 
-/// How long a peer may take for each step.
+/// Timeouts of a connection's steps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timeouts {
-    /// For a TLS handshake.
+    /// TLS handshake.
     pub handshake: Duration,
-    /// For the head of a request, the pause before it included.
+    /// Head of a request, including the idle time before it.
     pub head: Duration,
-    /// For the body of a request beyond what `body_rate` allows.
+    /// Body of a request, in addition to the time that `body_rate` allows.
     pub body: Duration,
-    /// Bytes a second that the body of a request comes with at least, on average.
+    /// Minimum average rate of a request's body in bytes per second.
     pub body_rate: u64,
-    /// For reading what is written. The kernel calls a socket writable when a third of its send
-    /// buffer is free, so that a peer which reads a little now and then is not waited for longer.
+    /// Maximum time for which a write may block. The kernel reports a socket as writable only when
+    /// a third of its send buffer is free, so that a peer that reads a little now and then does not
+    /// extend it.
     pub write: Duration,
 }
 
@@ -114,29 +118,29 @@ impl Default for Timeouts {
     }
 }
 
-/// What a listener counted since it began.
+/// Counters of a listener since its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
-    /// Connections that are open now.
+    /// Open connections.
     pub open: usize,
     /// Connections that got a slot.
     pub accepted: u64,
     /// Connections closed in favor of new ones.
     pub evicted: u64,
-    /// New connections closed because their source had too many.
+    /// New connections closed because their source had reached its limit.
     pub refused_source: u64,
-    /// New connections closed because the listener had too many.
+    /// New connections closed because the listener had reached its limit.
     pub refused_full: u64,
     /// New connections closed because the process had no descriptor left.
     pub refused_descriptors: u64,
-    /// Errors of `accept` other than that.
+    /// Other errors of `accept`.
     pub accept_errors: u64,
-    /// Connections closed because something took too long, as in [`Timeout::ALL`].
+    /// Connections closed because of a timeout, in the order of [`Timeout::ALL`].
     pub timeouts: [u64; 4],
 }
 
 impl Counts {
-    /// Of two listeners together.
+    /// Returns the sum of two listeners' counters.
     pub fn plus(self, other: Counts) -> Counts {
         Counts {
             open: self.open + other.open,

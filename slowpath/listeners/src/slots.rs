@@ -1,9 +1,9 @@
-//! Connection limits: a cap per listener and per source, reserved slots, eviction.
+//! Connection limits: maxima per listener and per source, reserved slots, and eviction.
 //!
-//! A connection that has not sent a whole request can be evicted; one whose request is being
-//! answered cannot. When there is no slot for a new connection, the oldest evictable one makes
-//! room: first those that were never answered, then those that idle between requests. Sources that
-//! reserved slots are for have a table of their own, which no other source can fill.
+//! A connection that has not sent a complete request can be evicted; one whose request is being
+//! served cannot. If there is no slot for a new connection, the oldest evictable one is closed:
+//! first those that never got a response, then those that are idle between requests. Sources with
+//! reserved slots have a table of their own, which other sources cannot fill.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -26,14 +26,14 @@ struct Counters {
     timeouts: [AtomicU64; 4],
 }
 
-/// The order of eviction: a connection that was never answered goes before one that idles.
+/// Order of eviction: connections that never got a response precede idle ones.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Rank {
     Unanswered,
     Idle,
 }
 
-/// The connections of one listener, or of several that share their limits.
+/// Connections of one listener, or of several listeners with shared limits.
 pub struct Slots {
     limits: Limits,
     timeouts: Timeouts,
@@ -47,9 +47,9 @@ pub struct Slots {
 struct Table {
     last_id: u64,
     entries: HashMap<u64, Entry>,
-    /// Of all sources, and of those with reserved slots.
+    /// Connections of sources without and with reserved slots.
     sides: [Side; 2],
-    /// Evicted connections that are still open.
+    /// Number of evicted connections that are still open.
     closing: usize,
 }
 
@@ -64,12 +64,12 @@ struct Side {
 struct Entry {
     side: usize,
     source: SourceKey,
-    /// Its place among the evictable, unless it is being answered.
+    /// Position in `evictable`, unless a request is being served.
     place: Option<(Rank, u64)>,
     evict: oneshot::Sender<()>,
 }
 
-/// A connection's slot, free again when this is dropped.
+/// The slot of a connection, released on drop.
 pub struct Slot {
     slots: Arc<Slots>,
     id: u64,
@@ -78,12 +78,13 @@ pub struct Slot {
 }
 
 impl Slots {
-    /// Without connections. `reserved_for` are the sources of reserved slots.
+    /// Creates an instance without connections. `reserved_for` are the networks with reserved
+    /// slots.
     pub fn new(limits: Limits, reserved_for: Reserved) -> Arc<Slots> {
         Slots::with_timeouts(limits, reserved_for, Timeouts::default())
     }
 
-    /// The same with time-outs of their own.
+    /// Like [`Slots::new`], with other timeouts.
     pub fn with_timeouts(limits: Limits, reserved_for: Reserved, timeouts: Timeouts) -> Arc<Slots> {
         Arc::new(Slots {
             limits,
@@ -95,7 +96,7 @@ impl Slots {
         })
     }
 
-    /// What it counted.
+    /// Returns the counters.
     pub fn counts(&self) -> Counts {
         let of = &self.counters;
         let open = {
@@ -114,17 +115,17 @@ impl Slots {
         }
     }
 
-    /// How long a peer may take.
+    /// Returns the timeouts.
     pub fn timeouts(&self) -> Timeouts {
         self.timeouts
     }
 
-    /// The limits.
+    /// Returns the limits.
     pub fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// Counts a connection that was closed because something took too long.
+    /// Counts a connection that was closed because of a timeout.
     pub fn timed_out(&self, what: Timeout) {
         self.counters.timeouts[what as usize].fetch_add(1, Relaxed);
     }
@@ -137,11 +138,11 @@ impl Slots {
         self.counters.refused_descriptors.fetch_add(1, Relaxed);
     }
 
-    /// Gives a connection a slot, evicting another one where that is needed. The receiver resolves
-    /// when the connection is evicted itself.
+    /// Assigns a slot to a connection, and evicts another one if necessary. The receiver resolves
+    /// when the connection itself is evicted.
     ///
     /// # Errors
-    /// There is no slot, and no connection that could be evicted for it.
+    /// Returns an error if there is no free slot and no connection can be evicted.
     pub fn admit(
         self: &Arc<Slots>,
         source: Source,
@@ -173,13 +174,13 @@ impl Slots {
         Ok((Slot { slots, id, evicted: AtomicBool::new(false), received }, evicted))
     }
 
-    /// Evicts the connection that is next to go. False where all are being answered.
+    /// Evicts the next connection in order. Returns false if all are being served.
     pub(crate) fn evict_one(&self) -> bool {
         let mut table = self.table.lock();
         self.evict(&mut table, 0, None) || self.evict(&mut table, 1, None)
     }
 
-    /// Waits until evicted connections have given their descriptors back.
+    /// Waits until at most `at_most` evicted connections still hold descriptors.
     pub(crate) async fn settled(&self, at_most: usize) {
         loop {
             let closed = self.closed.notified();
@@ -190,7 +191,7 @@ impl Slots {
         }
     }
 
-    /// Waits until few evicted connections still hold descriptors.
+    /// Waits until fewer than [`CLOSING`] evicted connections hold descriptors.
     pub(crate) async fn bounded(&self) {
         self.settled(CLOSING - 1).await;
     }
@@ -208,7 +209,7 @@ impl Slots {
         let Some((id, _)) = found.copied() else { return false };
         if let Some(entry) = table.remove(id) {
             table.closing += 1;
-            // The connection may end by itself at this moment.
+            // The connection may end by itself at the same time.
             let _ = entry.evict.send(());
         }
         self.counters.evicted.fetch_add(1, Relaxed);
@@ -244,7 +245,7 @@ impl Table {
         Some(entry)
     }
 
-    /// Makes a connection evictable with that rank from now on, or protects it.
+    /// Makes a connection evictable with this rank, or protects it.
     fn rank(&mut self, id: u64, rank: Option<Rank>) {
         self.last_id += 1;
         let since = self.last_id;
@@ -261,29 +262,29 @@ impl Table {
 }
 
 impl Slot {
-    /// Its listener's.
+    /// Returns the slots of the listener.
     pub fn slots(&self) -> &Slots {
         &self.slots
     }
 
-    /// A request begins: until it is received whole, the connection can be evicted.
+    /// A request begins: until it is received completely, the connection can be evicted.
     pub(crate) fn request_begins(&self) {
         self.received.store(false, Relaxed);
     }
 
-    /// The request was received whole: the connection is not evicted until it is answered.
+    /// The request was received completely: the connection is not evicted until the response ends.
     pub(crate) fn request_received(&self) {
         if !self.received.swap(true, Relaxed) {
             self.slots.table.lock().rank(self.id, None);
         }
     }
 
-    /// Whether the request was received whole.
+    /// Returns whether the request was received completely.
     pub(crate) fn is_received(&self) -> bool {
         self.received.load(Relaxed)
     }
 
-    /// The response has ended; `closes` says that no further request is read.
+    /// The response has ended. With `closes`, no further request is read.
     pub(crate) fn answered(&self, closes: bool) {
         let rank = if closes { Rank::Unanswered } else { Rank::Idle };
         self.slots.table.lock().rank(self.id, Some(rank));
@@ -294,7 +295,7 @@ impl Slot {
         self.evicted.store(true, Relaxed);
     }
 
-    /// Whether the connection was evicted.
+    /// Returns whether the connection was evicted.
     pub(crate) fn is_evicted(&self) -> bool {
         self.evicted.load(Relaxed)
     }

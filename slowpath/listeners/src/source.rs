@@ -1,4 +1,4 @@
-//! Where a connection comes from, as limits count it.
+//! Sources of connections, as counted by limits.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,30 +6,31 @@ use std::net::IpAddr;
 /// The peer of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Source {
-    /// An address; IPv4-mapped IPv6 addresses are IPv4.
+    /// IP address; IPv4-mapped IPv6 addresses are converted to IPv4.
     Address(IpAddr),
-    /// A local user, by uid.
+    /// User ID of a local process.
     User(u32),
 }
 
-/// What counts as one source: an IPv4 address, an IPv6 /64 or a user.
+/// Key by which limits count sources: an IPv4 address, an IPv6 /64 or a user.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum SourceKey {
-    /// The address.
+    /// IPv4 address.
     V4(u32),
-    /// The upper half of the address.
+    /// Upper half of an IPv6 address.
     V6(u64),
-    /// The uid.
+    /// User ID.
     User(u32),
 }
 
 impl Source {
-    /// The source with that address.
+    /// Creates the source for an address.
     pub fn address(addr: IpAddr) -> Source {
         Source::Address(addr.to_canonical())
     }
 
-    /// What limits count. One host can use all addresses of an IPv6 /64.
+    /// Returns the key by which limits count the source. It is an IPv6 /64, because a host may use
+    /// all of its addresses.
     pub fn key(self) -> SourceKey {
         match self {
             Source::Address(IpAddr::V4(v4)) => SourceKey::V4(v4.into()),

@@ -1,4 +1,4 @@
-//! A connection whose peer has to read what is written within a time.
+//! Connections with a timeout for writes.
 
 use std::io;
 use std::pin::Pin;
@@ -16,8 +16,8 @@ use crate::slots::Slot;
 
 /// A connected socket.
 pub trait Socket: AsyncRead + AsyncWrite + Send + Unpin + 'static {
-    /// Has the socket's closing discard what the peer has not read, instead of keeping it in the
-    /// kernel's memory until it has.
+    /// Makes closing the socket discard unread data, instead of keeping it in the kernel until the
+    /// peer has read it.
     fn reset(&self);
 }
 
@@ -32,23 +32,23 @@ impl Socket for UnixStream {
     fn reset(&self) {}
 }
 
-/// A connection with a slot.
+/// A connection with a slot and a write timeout.
 pub struct Stream<S: Socket> {
     socket: S,
     slot: Arc<Slot>,
-    /// When the write that waits has waited long enough.
+    /// Deadline of the blocked write.
     deadline: Option<Pin<Box<Sleep>>>,
     waits: bool,
     stuck: bool,
 }
 
 impl<S: Socket> Stream<S> {
-    /// Over a socket.
+    /// Creates a connection over a socket.
     pub fn new(socket: S, slot: Arc<Slot>) -> Stream<S> {
         Stream { socket, slot, deadline: None, waits: false, stuck: false }
     }
 
-    /// The outcome of a write, or an error once writes have waited too long.
+    /// Returns the result of a write, or an error if writes have been blocked for too long.
     fn within_time<T>(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,4 +1,5 @@
-//! Peers that send nothing, send slowly or never read, over real sockets and short time-outs.
+//! Tests of clients that send nothing, send slowly or never read, over real sockets and with short
+//! timeouts.
 #![expect(clippy::unwrap_used, reason = "a test fails where what it expects is not so")]
 
 use std::net::SocketAddr;
@@ -15,7 +16,7 @@ use patience::{eventually_async, met};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Bytes of a response that no socket's buffers hold.
+/// Size of a response in bytes that exceeds all socket buffers.
 const LARGE: usize = 32 << 20;
 
 fn app() -> Router {
@@ -44,7 +45,7 @@ async fn serve(limits: Limits, how: Http) -> (SocketAddr, Arc<Slots>) {
     (addr, slots)
 }
 
-/// Long enough for a loaded machine to answer what is asked at once.
+/// Timeouts that suffice for a loaded machine to respond to immediate requests.
 const SHORT: Timeouts = Timeouts {
     handshake: Duration::from_secs(2),
     head: Duration::from_secs(2),
@@ -60,7 +61,7 @@ async fn send(addr: SocketAddr, text: &str) -> TcpStream {
     stream
 }
 
-/// All that comes until the connection ends; an end by RST is one too.
+/// Reads until the connection ends, possibly by RST.
 async fn rest(stream: &mut TcpStream) -> Vec<u8> {
     let mut all = Vec::new();
     let _ = stream.read_to_end(&mut all).await;
@@ -72,7 +73,7 @@ async fn good(addr: SocketAddr) -> bool {
     String::from_utf8(rest(&mut stream).await).unwrap().ends_with("good")
 }
 
-/// Returns when all connections have ended.
+/// Waits until all connections have ended.
 async fn closed(slots: &Slots) {
     eventually_async("no open connection", async || {
         let counts = slots.counts();
@@ -109,7 +110,7 @@ async fn a_body_that_drips_is_given_up_and_one_at_the_minimum_rate_is_not() {
         |len: usize| format!("POST /body HTTP/1.1\r\nHost: a\r\nContent-Length: {len}\r\n\r\n");
     let (mut drips, pause) = (send(addr, &head(1000)).await, Duration::from_millis(100));
     let dripping = tokio::spawn(async move {
-        // Until it is closed.
+        // Until the server closes the connection.
         while drips.write_all(b"x").await.is_ok() {
             let mut some = [0; 1024];
             if let Ok(Ok(n)) = tokio::time::timeout(pause, drips.read(&mut some)).await {
@@ -118,7 +119,7 @@ async fn a_body_that_drips_is_given_up_and_one_at_the_minimum_rate_is_not() {
         }
         String::new()
     });
-    // Three seconds' worth of the minimum rate, in longer than the time without any rate.
+    // Takes three seconds at the minimum rate, longer than the timeout without data.
     let chunk = vec![b'x'; 4 << 10];
     let mut steady = send(addr, &head(25 * chunk.len())).await;
     for _ in 0..25 {

@@ -1,4 +1,5 @@
-//! A process without a descriptor left, alone in its file: limits are the whole process's.
+//! Test of a process without free descriptors. It is in a file of its own because the limit applies
+//! to the whole process.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -34,7 +35,7 @@ fn without_descriptors_connections_are_closed_and_accepting_goes_on() {
     });
     let connect = || TcpStream::connect(addr).unwrap();
     assert!(ask(&mut connect()).ends_with("good"));
-    // The clients' own descriptors, taken while there are any.
+    // Descriptors of the clients, opened while some are free.
     let mut clients: Vec<TcpStream> = Vec::new();
     let limit = getrlimit(Resource::Nofile);
     let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
@@ -43,7 +44,7 @@ fn without_descriptors_connections_are_closed_and_accepting_goes_on() {
         .map(|_| socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap())
         .collect();
     let mut fillers = Vec::new();
-    // The first connection has a descriptor until it has given its slot back.
+    // The first connection holds a descriptor until its slot is released.
     loop {
         let closed = slots.counts().open == 0;
         match File::open("/dev/null") {
@@ -52,7 +53,7 @@ fn without_descriptors_connections_are_closed_and_accepting_goes_on() {
             Err(_) => std::thread::yield_now(),
         }
     }
-    // No connection can be evicted, for there is none: these are closed without an answer.
+    // No connection can be evicted, because there is none: these are closed without a response.
     for socket in sockets {
         socket.connect(&addr.into()).unwrap();
         clients.push(socket.into());

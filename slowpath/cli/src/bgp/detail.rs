@@ -1,10 +1,10 @@
-//! All that is known of neighbors and listeners, as people read it.
+//! Formats the details of BGP neighbors and listeners.
 
 use serde_json::Value;
 
 use crate::draw::{Table, span};
 
-/// The report's text; empty where it tells of nobody.
+/// Formats the report; empty if it has no neighbors and listeners.
 pub fn text(report: &Value) -> String {
     let part = |name: &str| report[name].as_array().map(Vec::as_slice).unwrap_or_default();
     let mut parts: Vec<String> = part("peers").iter().map(peer).collect();
@@ -27,7 +27,7 @@ pub fn text(report: &Value) -> String {
     parts.join("\n")
 }
 
-/// A value as it stands in a sentence; empty where there is none.
+/// Formats a value as part of a sentence; empty if it is absent.
 fn said(of: &Value, path: &str) -> String {
     match of.pointer(path) {
         None | Some(Value::Null) => String::new(),
@@ -36,7 +36,7 @@ fn said(of: &Value, path: &str) -> String {
     }
 }
 
-/// A time; empty where there is none.
+/// Formats a number of seconds; empty if it is absent.
 fn time(of: &Value, path: &str) -> String {
     let seconds = of.pointer(path).and_then(Value::as_f64);
     seconds.map(|seconds| span(seconds as u64)).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! What people see of BGP: golden output.
+//! Golden tests of the output of `weir bgp`.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! The AWS account of this machine, and calls that are waited for.
+//! Access to the AWS account of this machine, and a runtime for blocking calls.
 
 use std::future::Future;
 use std::time::Duration;
@@ -7,16 +7,16 @@ use aws::account::{Account, Settings};
 use clouds::retry::Policy;
 use tokio::sync::watch;
 
-/// Why there is nothing to tell.
+/// Error if no cloud is configured.
 pub(super) const NO_CLOUD: &str = "the configuration has no section [aws] or [azure]";
 
-/// Runs what waits for the network.
+/// Runs a future to completion on a new runtime.
 pub(super) fn block_on<T>(what: impl Future<Output = T>) -> Result<T, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     Ok(runtime.map_err(|e| format!("no runtime for the network: {e}"))?.block_on(what))
 }
 
-/// An account to ask, and the word to stop that keeps its questions alive.
+/// Returns an account, and the sender that cancels its requests when it is dropped.
 pub(super) async fn account(
     region: Option<String>,
     policy: Policy,

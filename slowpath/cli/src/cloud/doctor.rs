@@ -1,4 +1,4 @@
-//! `weir cloud doctor`: asks, and shows what was judged.
+//! `weir cloud doctor`: collects observations and shows the verdict of each check.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -18,13 +18,13 @@ use super::super::options::With;
 use super::super::output::print;
 use super::account::{NO_CLOUD, account, block_on};
 
-/// A person waits: what fails twice is told.
+/// Retry policy for interactive use: an error is reported after at most 2 s of retries.
 const PATIENCE: Policy = Policy {
     first: Duration::from_millis(500),
     longest: Duration::from_secs(1),
     whole: Duration::from_secs(2),
 };
-/// Longest wait for one answer.
+/// Timeout of a single request.
 const BOUND: Duration = Duration::from_secs(5);
 
 /// Runs `weir cloud doctor`.
@@ -41,7 +41,7 @@ pub(super) fn run(with: &With, socket: &Path) -> Result<ExitCode, String> {
     Ok(if fails { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
 
-/// MAC address and MTU of the ingress arm's interface, where the kernel has it.
+/// Returns the MAC address and MTU of the ingress arm's kernel interface, if it exists.
 fn interface(config: &Config) -> (Option<[u8; 6]>, Option<(String, u32)>) {
     let interface = config.kernel_interface(&config.ingress);
     let of_kernel = |what: &str| {

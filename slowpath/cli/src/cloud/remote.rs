@@ -19,26 +19,28 @@ use super::super::options::{Output, With};
 use super::super::output::{print, put};
 use super::account::{account, block_on};
 
-/// Longest wait for one answer of AWS.
+/// Timeout of a single request to AWS.
 const BOUND: Duration = Duration::from_secs(10);
-/// What ssh ends with when it could not run the command.
+/// Exit code if the command could not be run, as of ssh.
 const NOT_RUN: u8 = 255;
 
-/// Where, and what.
+/// Arguments of `weir cloud exec`.
 #[derive(Args)]
 pub struct ExecArgs {
-    /// The instance, i-...
+    /// ID of the instance, i-...
     instance: String,
-    /// Seconds that the command may take
+    /// Maximum run time of the command in seconds
     #[arg(long, default_value_t = 60, value_name = "SECONDS",
           value_parser = clap::value_parser!(u64).range(1..=172_800))]
     timeout: u64,
-    /// The command. One argument is a shell script, several are a command with its arguments
+    /// Command to run: a single argument is a shell script, several are a command with its
+    /// arguments
     #[arg(last = true, required = true)]
     command: Vec<String>,
 }
 
-/// Runs `weir cloud exec`. AWS keeps 24,000 characters of output and 8,000 of errors.
+/// Runs `weir cloud exec`. AWS keeps 24,000 characters of standard output and 8,000 of standard
+/// error.
 pub(super) fn exec(with: &With, args: &ExecArgs) -> Result<ExitCode, String> {
     let (script, timeout) = (remote::script(&args.command), Duration::from_secs(args.timeout));
     let ran = block_on(async {
@@ -85,32 +87,32 @@ pub(super) fn exec(with: &With, args: &ExecArgs) -> Result<ExitCode, String> {
     }
 }
 
-/// What is waited for.
+/// Subcommands of `weir cloud wait`.
 #[derive(Subcommand)]
 pub enum WaitWhat {
-    /// An instance's state in EC2's words
+    /// Wait for the state of an EC2 instance
     Instance {
-        /// The instance, i-...
+        /// ID of the instance, i-...
         id: String,
-        /// The state
+        /// State to wait for, as named by EC2
         #[arg(value_parser = INSTANCE_STATES)]
         state: String,
         #[command(flatten)]
         patience: Patience,
     },
-    /// A target's health in the load balancer's words
+    /// Wait for the health of a target, as reported by the load balancer
     Target {
-        /// Instance id or address, and the state [default: this machine's own target as slowpath
-        /// sees it, healthy]
+        /// Instance ID or address, and the state [default: healthy, of this machine's own target as
+        /// reported by slowpath]
         #[arg(num_args = 0..=2, value_names = ["ID", "STATE"])]
         what: Vec<String>,
-        /// ARN of its target group [default: slowpath's, else the configuration's]
+        /// ARN of the target group [default: slowpath's, else the configuration's]
         #[arg(long, value_name = "ARN")]
         group: Option<String>,
         #[command(flatten)]
         patience: Patience,
     },
-    /// That a TCP connection can be made
+    /// Wait until a TCP connection succeeds
     Tcp {
         /// Address or name, and port
         #[arg(value_name = "HOST:PORT")]
@@ -120,10 +122,10 @@ pub enum WaitWhat {
     },
 }
 
-/// How long.
+/// Time limit of `weir cloud wait`.
 #[derive(Args, Clone, Copy)]
 pub struct Patience {
-    /// Seconds to wait
+    /// Maximum number of seconds to wait
     #[arg(long, default_value_t = 300, value_name = "SECONDS")]
     timeout: u64,
 }
@@ -133,7 +135,7 @@ impl Patience {
         Duration::from_secs(self.timeout)
     }
 
-    /// For one answer: no longer than we wait at all.
+    /// Returns the timeout of a single request, which does not exceed the whole wait.
     fn bound(self) -> Duration {
         self.whole().clamp(Duration::from_secs(1), BOUND)
     }
@@ -175,7 +177,7 @@ pub(super) fn wait(with: &With, socket: &Path, what: &WaitWhat) -> Result<ExitCo
     Ok(if reached { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// `[ID] [STATE]`: each by what it looks like.
+/// Parses `[ID] [STATE]`; a single argument is a state if it is the name of one.
 pub(super) fn target_words(what: &[String]) -> Result<(Option<String>, &'static str), String> {
     let state = |word: &str| TARGET_STATES.into_iter().find(|state| *state == word);
     match what {
@@ -199,14 +201,14 @@ async fn instance(id: &str, state: &str, patience: Patience) -> Result<Waited, C
     wait::until(&pause, patience.whole(), state, look).await
 }
 
-/// What slowpath shows of the cloud.
+/// Returns slowpath's report about the cloud.
 async fn report(socket: &Path) -> Result<Report, String> {
     let socket = socket.to_owned();
     let read = tokio::task::spawn_blocking(move || ask::get(&socket, "/cloud"));
     read.await.map_err(|e| e.to_string())?
 }
 
-/// slowpath asks AWS all the time, and tells what it was told.
+/// Waits for the state that slowpath reports, which polls AWS continuously.
 async fn own_target(socket: &Path, state: &str, patience: Patience) -> Result<Waited, String> {
     let look = || async {
         Ok(match report(socket).await {

@@ -1,4 +1,4 @@
-//! What people read of the cloud.
+//! Golden tests of the output of `weir cloud`.
 
 use clouds::report::{Asked, Leaving, Peer, Told};
 

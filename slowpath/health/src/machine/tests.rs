@@ -1,4 +1,5 @@
-//! The machine in a made-up time: whatever backends do, and however long their answers take.
+//! Tests of the scheduler in simulated time, with arbitrary behavior of backends and duration of
+//! probes.
 
 use std::collections::BTreeMap;
 
@@ -31,14 +32,14 @@ fn answer(good: bool) -> Answer {
     Answer { good: Some(good), why: "".into(), took: Duration::ZERO }
 }
 
-/// Backends that are good or bad from some time on, and a clock that goes a millisecond a step.
+/// Backends that become good or bad at given times, and a clock that advances by 1 ms per step.
 struct World {
     machine: Machine<u16>,
     begun: Instant,
     now: Instant,
-    /// For each backend since when it is as it is.
+    /// For each backend, the times at which it becomes good or bad.
     turns: Vec<Vec<(Duration, bool)>>,
-    /// When an answer comes.
+    /// Running probes by the time of their result.
     under_way: BTreeMap<(Instant, u64), (Token, bool)>,
     begins: Vec<Vec<Instant>>,
     told: Vec<Vec<(Duration, bool)>>,
@@ -71,7 +72,8 @@ impl World {
         turns.iter().rev().find(|(from, _)| *from <= at).is_none_or(|(_, good)| *good)
     }
 
-    /// Until then; `takes` says how long the answer of a good one takes. A bad one hangs.
+    /// Runs until this time; `takes` returns the duration of a successful probe. Probes of a bad
+    /// backend hang.
     fn run(&mut self, until: Duration, at_once: usize, mut takes: impl FnMut(u16) -> Duration) {
         while self.now - self.begun < until {
             while let Some(start) = self.machine.start(self.now) {
@@ -132,7 +134,8 @@ proptest! {
             })
             .collect();
         let mut world = World::new(12, seed, timing, turns);
-        // What the promises say: so long for a failure, and so long for one that flapped most.
+        // Guaranteed bounds for the detection of a failure, and of the recovery of a backend with
+        // maximum damping.
         let slack = timing.jitter + timing.timeout + ms(2);
         let fails = timing.interval * fall + slack;
         let rises = timing.interval * (rise << timing.damping) + slack;
@@ -140,9 +143,9 @@ proptest! {
         world.run(end, 12, |n| ms(speeds[usize::from(n)]));
         prop_assert_eq!(world.late, 0);
         for (turns, told) in world.turns.iter().zip(&world.told) {
-            // No verdict twice in a row.
+            // No verdict is repeated.
             prop_assert!(told.windows(2).all(|two| two[0].1 != two[1].1));
-            // Turns that are none: those that say what was so already.
+            // Ignore changes to the same state.
             let mut lasting: Vec<(Duration, bool)> = vec![(Duration::ZERO, true)];
             for (at, good) in turns {
                 if lasting.last().is_some_and(|(_, before)| before != good) {
@@ -158,7 +161,7 @@ proptest! {
                 }
             }
         }
-        // What the machine holds is what it told, and what it counts.
+        // The state of the scheduler agrees with its verdicts, and its counts with its state.
         let mut counts = [0; 3];
         world.machine.known().for_each(|known| counts[known.standing as usize] += 1);
         prop_assert_eq!(world.machine.counts(), counts);
@@ -173,7 +176,8 @@ proptest! {
 fn with_too_little_room_all_are_late_alike_and_counted() {
     let bad = vec![vec![(Duration::ZERO, false)]; 20];
     let mut world = World::new(2, 7, timing(100, 100, 10, 1, 3), bad);
-    // Twenty that hang 100 ms each, two at once: each has its turn once a second and not ten times.
+    // Twenty backends that hang for 100 ms each, two at once: each is probed once per second
+    // instead of ten times.
     world.run(ms(10_500), 2, |_| ms(0));
     let counts: Vec<usize> = world.begins.iter().map(Vec::len).collect();
     let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
@@ -211,7 +215,7 @@ fn turns_keep_their_beat_whatever_the_jitter() {
     assert!(gaps.iter().any(|gap| *gap > 115) && gaps.iter().any(|gap| *gap < 85), "{gaps:?}");
 }
 
-/// All that is due now ends so; the verdicts.
+/// Completes all probes that are due with this result, and returns the verdicts.
 fn round(machine: &mut Machine<u16>, now: Instant, good: bool) -> Vec<Verdict> {
     let begun: Vec<Token> = std::iter::from_fn(|| machine.start(now)).map(|s| s.token).collect();
     begun.into_iter().filter_map(|token| machine.done(token, answer(good), now)).collect()
@@ -226,7 +230,7 @@ fn a_backend_that_is_asked_otherwise_keeps_its_verdict_and_old_answers_say_nothi
     let told = round(&mut machine, now + ms(100), false);
     assert_eq!(told, [Verdict { service: web.clone(), endpoint: endpoint(1), healthy: false }]);
     let start = machine.start(now + ms(200)).unwrap();
-    // The port is another one now; the verdict is in the tables.
+    // The port has changed; the tables have the verdict.
     let other = (Wanted { target: 99, ..wanted(1, once).0 }, Some(false));
     assert_eq!(machine.set(&web, vec![other.clone()], now + ms(210)), []);
     assert_eq!(
@@ -237,7 +241,7 @@ fn a_backend_that_is_asked_otherwise_keeps_its_verdict_and_old_answers_say_nothi
     assert_eq!(machine.counts(), [0, 0, 1]);
     assert_eq!(machine.running(), 0);
     assert!(round(&mut machine, now + ms(310), true)[0].healthy);
-    // Gone while it is under way.
+    // The backend is removed while its probe is running.
     let start = machine.start(now + ms(410)).unwrap();
     machine.set(&web, vec![], now + ms(411));
     machine.set(&web, vec![wanted(2, once)], now + ms(412));
@@ -252,7 +256,8 @@ fn a_verdict_that_the_tables_lost_is_told_again_and_one_from_before_a_restart_is
     let once = timing(100, 50, 0, 2, 1);
     machine.set(&web, vec![wanted(1, once), wanted(2, once)], now);
     assert_eq!(round(&mut machine, now + ms(100), false).len(), 2);
-    // The tables hold one of the two: the other's backend went and came back, say.
+    // The tables have only one of the two verdicts, for example because the other backend was
+    // removed and added again.
     let held = |n, verdict| (wanted(n, once).0, verdict);
     let lost = machine.set(&web, vec![held(1, Some(false)), held(2, None)], now + ms(110));
     assert_eq!(lost, [Verdict { service: web.clone(), endpoint: endpoint(2), healthy: false }]);
@@ -262,7 +267,7 @@ fn a_verdict_that_the_tables_lost_is_told_again_and_one_from_before_a_restart_is
     assert_eq!(machine.counts(), [0, 0, 1]);
     assert_eq!(round(&mut machine, now + ms(100), true), []);
     assert!(round(&mut machine, now + ms(200), true)[0].healthy, "after two good ones");
-    // Nobody has judged yet: what the tables come to hold meanwhile is taken over.
+    // Without a verdict, that of the tables is adopted.
     let mut machine = Machine::new(8, 1);
     machine.set(&web, vec![held(1, None)], now);
     assert_eq!(machine.set(&web, vec![held(1, Some(false))], now), []);

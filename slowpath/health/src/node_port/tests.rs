@@ -1,4 +1,4 @@
-//! The responder over sockets that are there.
+//! Tests of the responder over real sockets.
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -98,7 +98,7 @@ async fn a_port_that_is_taken_is_its_services_trouble_and_is_tried_again() {
     assert_eq!((ports.trouble(&web), ports.again()), (None, None));
     assert_eq!(conditions.all(), []);
     assert!(get(port).await.unwrap().contains(" 200 "));
-    // Two services cannot have one.
+    // Two services cannot share a port.
     ports.set(&dns, Some(Local { port, backends: 1 }));
     let told = ports.follow(now);
     assert_eq!(told, std::slice::from_ref(&web));

@@ -1,4 +1,4 @@
-//! From rows to targets.
+//! Tests of the computation of probe targets from table rows.
 
 use std::time::{Duration, SystemTime};
 
@@ -35,7 +35,7 @@ fn place() -> Place {
     Place { probing: probing(), entrances: vec![by("weir0"), by("weir1")] }
 }
 
-/// The plan for a service with these frontends and one backend.
+/// Returns the plan of a service with these frontends and one backend.
 fn planned(
     change: impl FnOnce(&mut ServiceSpec, &mut Instance),
     frontends: &[(&str, u16, u8)],
@@ -93,7 +93,7 @@ fn a_backend_is_asked_where_it_is_unless_the_check_says_otherwise() {
     assert!(nowhere.unprobed[0].1.contains("write health.port"), "{nowhere:?}");
     let none = planned(|s, _| s.health = None, WEB, &place());
     assert!(none.wanted.is_empty() && none.unprobed.is_empty());
-    // Every state is probed: what is found counts when it is its turn again.
+    // Backends are probed in every state, so that the verdict is known when they become active.
     let away = planned(|_, i| i.state = state::backend::State::Maintenance, WEB, &place());
     only(&away);
 }
@@ -123,7 +123,7 @@ fn a_name_is_required_of_certificates_as_the_host_says() {
     assert_eq!(tls("[fd00::1]", "", true, "").0, "fd00::1");
     assert_eq!(tls("web.example", "other.example", true, "").0, "other.example");
     assert_eq!(tls("", "", false, ""), (String::new(), None));
-    // A file that a service names is looked for in the folder alone.
+    // A file named by a service is only looked up in the directory.
     let named = Authorities { file: "/etc/ca/web.pem".into(), folder: Some("/etc/ca".into()) };
     assert_eq!(tls("", "", true, "/etc/ca/web.pem").1, Some(named));
 }
@@ -139,10 +139,11 @@ fn through_the_tunnel_it_is_asked_under_a_frontends_address_from_its_reserved_so
     assert_eq!(target.to.to_string(), "203.0.113.2:80");
     assert_eq!(target.from, Some([198, 18, 0, 1].into()));
     assert_eq!(target.entrance, Some(by("weir1")), "the arm of the backend");
-    // Without a reserved source it is asked directly.
+    // Without a reserved source address, the backend is probed directly.
     let direct = planned(|s, _| by_geneve(s), WEB, &place());
     assert_eq!(only(&direct).entrance, None);
-    // One that returns directly is asked alike: its answers come plain.
+    // A backend that replies directly is probed in the same way; its replies arrive without a
+    // tunnel.
     let plain = |s: &mut ServiceSpec, i: &mut Instance| {
         probed(s, i);
         s.mode = Mode::Dsr(BackendTunnel::new(TunnelKind::Geneve));

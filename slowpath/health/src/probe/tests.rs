@@ -1,4 +1,5 @@
-//! Probes of servers that are there: good ones, and those that die, hang, dawdle and talk nonsense.
+//! Tests of probes of real servers: good ones, and those that close, hang, respond slowly or send
+//! garbage.
 
 use std::net::IpAddr;
 
@@ -13,7 +14,7 @@ use crate::tls::Believed;
 
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// A server that does the same with each connection.
+/// Starts a server that handles every connection in the same way.
 async fn server<F>(serve: impl Fn(TcpStream) -> F + Send + 'static) -> SocketAddr
 where
     F: Future<Output = ()> + Send + 'static,
@@ -28,7 +29,7 @@ where
     addr
 }
 
-/// One that reads a request and says this, then closes.
+/// Starts a server that reads a request, sends this response, and closes.
 async fn says(answer: &'static str) -> SocketAddr {
     server(move |mut stream| async move {
         let _ = stream.read(&mut [0; 1024]).await;
@@ -161,7 +162,7 @@ async fn what_this_machine_lacks_is_not_the_backends_fault() {
     let answer = probe(&Target { from, ..target(to, Ask::Connection) }, None, PATIENCE).await;
     assert_eq!(answer.good, None);
     assert!(answer.why.ends_with("type: ip addr add 203.0.113.9 dev lo"), "{}", answer.why);
-    // Slowpath sets a tunnel's, soon.
+    // The source address of a tunnel is added by slowpath.
     let entrance = Some(Entrance::Interface("lo".into()));
     let answer =
         probe(&Target { from, entrance, ..target(to, Ask::Connection) }, None, PATIENCE).await;
@@ -178,7 +179,7 @@ async fn no_connection_is_left_waiting() {
         assert_eq!(asked(to, Ask::Http(http())).await.0, Some(true));
         assert_eq!(asked(to, Ask::Connection).await.0, Some(true));
     }
-    // The probes' ends: 06 is TIME_WAIT.
+    // Connections of the probes in /proc/net/tcp; state 06 is TIME_WAIT.
     let sockets = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
     let port = format!(":{:04X}", to.port());
     let waits = |line: &&str| {
@@ -188,7 +189,7 @@ async fn no_connection_is_left_waiting() {
     assert_eq!(sockets.lines().skip(1).filter(waits).count(), 0, "{sockets}");
 }
 
-/// A server in TLS, and the file with the authority that it is believed by.
+/// Starts a TLS server, and returns its address and the file with its certificate authority.
 async fn in_tls(names: &[&str], answer: &'static str) -> (SocketAddr, std::path::PathBuf) {
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     let made = rcgen::generate_simple_self_signed(names).unwrap();

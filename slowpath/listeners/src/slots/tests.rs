@@ -1,4 +1,4 @@
-//! Admission and eviction without sockets.
+//! Tests of admission and eviction without sockets.
 
 use std::net::IpAddr;
 
@@ -46,7 +46,7 @@ fn connections_that_were_answered_are_evicted_last() {
     let (_new, mut new_evicted) = slots.admit(from("10.0.0.2")).unwrap();
     let _third = slots.admit(from("10.0.0.3")).unwrap();
     assert!(is_evicted(&mut new_evicted) && !is_evicted(&mut idle_evicted));
-    // One that is closed after its response has no such privilege.
+    // A connection that is closed after its response is not evicted later than others.
     let slots = self::slots(2, 2, 0);
     let (closes, mut closes_evicted) = slots.admit(from("10.0.0.1")).unwrap();
     closes.request_received();
@@ -108,7 +108,7 @@ fn reserved_slots_are_out_of_reach_of_other_sources() {
     held.iter().for_each(|(slot, _)| slot.request_received());
     assert!(!is_evicted(&mut probe_evicted));
     let (_second, _) = slots.admit(from("192.0.2.2")).unwrap();
-    // Probe sources have a limit as well, among themselves.
+    // Sources with reserved slots share a limit of their own.
     let _third = slots.admit(from("192.0.2.3")).unwrap();
     assert!(is_evicted(&mut probe_evicted));
 }
