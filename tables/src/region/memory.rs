@@ -1,4 +1,4 @@
-//! The bytes of a region: a mapped file, mapped kernel maps, or plain memory of this process.
+//! Memory of a region: a mapped file, mapped kernel maps, or private memory.
 
 use std::alloc::{Layout as Room, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fs::File;
@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 use super::RegionError;
 use crate::layout::SECTION_ALIGN;
 
-/// Owns the bytes; gives them back when dropped.
+/// Owner of the memory, which is released on drop.
 #[derive(Debug)]
 pub(super) struct Memory {
     start: NonNull<u8>,
@@ -36,7 +36,7 @@ impl Memory {
         self.page
     }
 
-    /// Maps the whole file, all pages present from the start.
+    /// Maps the whole file and populates all pages.
     pub(super) fn map(file: &File, path: &Path, bytes: usize) -> Result<Memory, RegionError> {
         let page = page_bytes(file, path)?;
         let (protect, flags) =
@@ -56,7 +56,7 @@ impl Memory {
         }
     }
 
-    /// A range of addresses with nothing behind it, to be covered piece by piece.
+    /// Reserves an address range without memory, to be covered piece by piece.
     pub(super) fn reserve(bytes: usize) -> io::Result<Memory> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping of no file, address chosen by the kernel.
@@ -70,7 +70,8 @@ impl Memory {
         }
     }
 
-    /// Puts the values of an array map there. Offset and length are whole pages.
+    /// Maps the values of an array map into the range. Offset and length are multiples of the page
+    /// size.
     pub(super) fn cover(&mut self, offset: usize, bytes: usize, map: &OwnedFd) -> io::Result<()> {
         let within = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
         if !within || !self.mapped {
@@ -121,9 +122,10 @@ fn no_memory(path: &Path, needed: usize, page: usize) -> RegionError {
     RegionError::Memory { path: path.to_path_buf(), needed, page, source }
 }
 
-/// Waits for the lock under which a region is created; closing the lock's descriptor frees it.
+/// Takes the lock under which a region is created, and waits for it if needed. Dropping the result
+/// releases it.
 pub(super) fn lock_file(file: &File, path: &Path) -> Result<FileLock, RegionError> {
-    // A second descriptor would share the lock; flock on the same one is released by LOCK_UN.
+    // A duplicated descriptor shares the lock with the original, and unlocking either releases it.
     let own = file.try_clone().map_err(|source| RegionError::open(path, source))?;
     own.lock().map_err(|source| RegionError::open(path, source))?;
     Ok(FileLock(own))
@@ -133,7 +135,7 @@ pub(super) struct FileLock(File);
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        // A failing unlock leaves the lock to the process's end; nothing better can be done.
+        // If unlocking fails, the lock lasts until the process ends.
         let _ = self.0.unlock();
     }
 }
@@ -143,20 +145,20 @@ pub(super) fn file_bytes(file: &File, path: &Path) -> Result<usize, RegionError>
     Ok(found.len() as usize)
 }
 
-/// Gives the file at least `bytes`, in whole pages of its file system, all zero.
+/// Resizes the file to at least `bytes`, in whole pages of its file system, all zero.
 pub(super) fn size_file(file: &File, path: &Path, bytes: usize) -> Result<usize, RegionError> {
     let page = page_bytes(file, path)?;
     let bytes = bytes.next_multiple_of(page);
     for len in [0, bytes as u64] {
         file.set_len(len).map_err(|source| RegionError::open(path, source))?;
     }
-    // Room is taken now: a full /dev/shm must be an error here and not a SIGBUS later.
+    // Memory is allocated now, so that a full /dev/shm is an error here instead of a SIGBUS later.
     // SAFETY: an open descriptor.
     #[expect(unsafe_code, reason = "a system call that std has not")]
     let rc = unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, bytes as i64) };
     if rc != 0 {
         let failed = no_memory(path, bytes, page);
-        // An unfinished file would look like a region to the next comer; it is emptied again.
+        // Emptied again, so that it does not appear to be a region.
         let _ = file.set_len(0);
         return Err(failed);
     }
