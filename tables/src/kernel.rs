@@ -27,8 +27,8 @@ macro_rules! maps {
         mod program {
             //! Symbols that the program declares.
 
-            // SAFETY: the program declares them, by these names and types; its loader would refuse
-            // it otherwise.
+            // SAFETY: the program declares them with these names and types; otherwise its loader
+            // fails.
             unsafe extern "C" {
                 /// Constants that the loader sets.
                 pub(super) static TOLD: super::Told;
@@ -127,8 +127,8 @@ impl<'r, T: Shared> Numbered<'r, T> for Rows<'r, T> {
             core::arch::asm!("{t} = {v}", t = out(reg) there, v = in(reg) value, options(nostack));
         }
         let within = i & (T::IN_VALUE - 1);
-        // SAFETY: a value of the map, which holds so many of `T`; the verifier holds every access
-        // to that. `Shared` says that any bytes are a value.
+        // SAFETY: a map value with that many elements of `T`; the verifier checks every access.
+        // `Shared` guarantees that any bytes are valid.
         Some(unsafe { &*there.cast::<T>().add(within as usize) })
     }
 

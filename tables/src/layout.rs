@@ -234,7 +234,7 @@ pub struct Term {
     pub why: &'static str,
 }
 
-/// Name, count, bytes of one, setting, reason.
+/// Name, count, bytes per element, configuration key and purpose of a section.
 type Row = (&'static str, usize, usize, &'static str, &'static str);
 
 /// Number of ring slots for unconfirmed flows.

@@ -88,8 +88,8 @@ impl<'r> NatPorts<'r> {
         Some(found as u16)
     }
 
-    /// Returns the port of a used-up map that was allocated longest ago, as far as the rotation
-    /// tells, and advances the rotation: the next call returns another one.
+    /// Returns the port of an exhausted map that was allocated longest ago according to the
+    /// rotation, and advances the rotation: the next call returns another port.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub fn oldest(
         &self,
@@ -104,7 +104,7 @@ impl<'r> NatPorts<'r> {
         Some(start(first, last, lcore, lcores, turn)? as u16)
     }
 
-    /// Allocates a given port of a map; returns false if it is in use or below [`FIRST`].
+    /// Allocates a given port of a map; returns false if it is in use or below 128.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub fn take_port(&self, map: u32, port: u16) -> bool {
         let bit = 1 << (port % 64);

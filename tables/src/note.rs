@@ -20,7 +20,7 @@ pub(crate) struct NoteCell {
 
 const _: () = assert!(8 * WORDS == 8 + NAME_BYTES && size_of::<NoteCell>() == 256);
 
-// SAFETY: atomics, and a twin, which is shared by its own rules.
+// SAFETY: atomics and a `Twin`, which is `Shared` itself.
 #[expect(unsafe_code, reason = "see the trait")]
 unsafe impl Shared for NoteCell {}
 

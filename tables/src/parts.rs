@@ -31,7 +31,7 @@ pub use bodies::{
     bounded, claimed, client, found, locked, membered, piece, served, taken, tried, walked,
 };
 
-// SAFETY: the program defines them, with these types, and they do what is said of each.
+// SAFETY: the program defines them with these types and the documented behavior.
 #[expect(unsafe_code, reason = "functions of the program's")]
 unsafe extern "C" {
     safe fn part_walk(scope_key: u64, first: u64, second: u64, rest: u64, link_at: u64) -> u64;

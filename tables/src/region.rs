@@ -139,8 +139,8 @@ impl Region {
     /// uses its maps. The caller must be the only user of the region.
     pub fn renew(&self) {
         let seed = self.hash_seed();
-        // SAFETY: all of the region's own bytes; nobody else looks at them, and `begin` writes what
-        // has to be there.
+        // SAFETY: these are the region's own bytes, which no other process accesses; `begin` writes
+        // a valid header.
         #[expect(unsafe_code, reason = "all bytes at once")]
         unsafe {
             self.memory.start().write_bytes(0, self.layout.bytes());
@@ -222,7 +222,7 @@ impl Region {
     }
 
     pub(crate) fn header(&self) -> &Header {
-        // SAFETY: the mapping begins with a header's room, page-aligned; `Header` is `Shared`.
+        // SAFETY: the mapping begins with the page of the header; `Header` consists of atomics.
         #[expect(unsafe_code, reason = "the region begins with its header")]
         unsafe {
             &*self.memory.start().cast::<Header>()

@@ -69,10 +69,11 @@ impl<'r> SharedSlots<'r> {
         RING_HEADER_BYTES + slots * size_of::<Message>()
     }
 
-    /// The ring at `start`, with the greatest power of two of slots that is at most `slots`.
+    /// Creates a view of the ring at `start`. Its number of slots is `slots`, rounded down to a power
+    /// of two.
     ///
     /// # Safety
-    /// `start` points to [`SharedSlots::bytes`]`(slots)` bytes, aligned to 128, initialised (zeros
+    /// `start` points to [`SharedSlots::bytes`]`(slots)` bytes, aligned to 128, initialized (zeros
     /// are an empty ring), valid for all of `'r`, and used as this ring only. `slots` is not 0.
     #[expect(unsafe_code, reason = "a view over mapped memory")]
     pub unsafe fn from_raw(start: *mut u8, slots: usize) -> SharedSlots<'r> {

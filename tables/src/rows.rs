@@ -8,7 +8,7 @@ use crate::atomic::{AtomicU32, AtomicU64};
 /// Types that may be borrowed from the region while another process writes them.
 ///
 /// # Safety
-/// `repr(C)`, any bytes are a value, and all that changes lies in atomics or `UnsafeCell`s.
+/// `repr(C)`, any bytes are a valid value, and everything mutable is in atomics or `UnsafeCell`s.
 #[expect(unsafe_code, reason = "the marker of what may be referred to in shared memory")]
 pub(crate) unsafe trait Shared: Sync + 'static {
     /// Elements per value of the section's map (`Section::map_value_bytes`): a power of two.
@@ -31,7 +31,7 @@ unsafe impl<T: Shared, const N: usize> Shared for [T; N] {}
 /// Records that may be stored in shared memory: plain data, no padding, any bytes valid.
 ///
 /// # Safety
-/// `repr(C)`, no padding, and every bit pattern is a value.
+/// `repr(C)`, no padding, and every bit pattern is a valid value.
 #[expect(unsafe_code, reason = "the marker of what may be read from shared memory")]
 pub unsafe trait Record: Copy + 'static {}
 

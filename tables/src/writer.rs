@@ -382,7 +382,7 @@ impl<'r> Writer<'r> {
 
 /// Checksum of a record, which depends on its position.
 fn sum<T: Record>(section: Section, id: u32, record: &T) -> u64 {
-    // SAFETY: a `Record` has no padding, so that all its bytes are initialised.
+    // SAFETY: a `Record` has no padding, so that all its bytes are initialized.
     #[expect(unsafe_code, reason = "the bytes of a plain record")]
     let bytes = unsafe {
         std::slice::from_raw_parts(std::ptr::from_ref(record).cast::<u8>(), size_of::<T>())

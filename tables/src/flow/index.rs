@@ -318,7 +318,7 @@ impl<'r> Index<'r> {
 #[inline(always)]
 pub fn prefetch<T>(of: &T) {
     #[cfg(target_arch = "bpf")]
-    // SAFETY: all that lies in tables begins with a word of four bytes.
+    // SAFETY: every table element begins with a word of four bytes.
     #[expect(unsafe_code, reason = "volatile, or it would not be read at all")]
     unsafe {
         const { assert!(size_of::<T>() >= 4 && align_of::<T>() >= 4) };

@@ -211,8 +211,8 @@ impl Answer {
     /// Options of the gateway.
     #[inline]
     pub fn options(&self) -> &[u8] {
-        // SAFETY: the words are that many bytes and more: `option_len` is at most `MAX_OPTIONS`,
-        // and a larger one is cut.
+        // SAFETY: the words have at least that many bytes: `option_len` is at most `MAX_OPTIONS`,
+        // and a larger one is capped.
         #[expect(unsafe_code, reason = "words as bytes")]
         unsafe {
             let len = usize::from(self.gateway.option_len).min(size_of::<OptionRoom>());

@@ -1,5 +1,5 @@
-//! Unconfirmed flows, in the order in which they began: what a flood of spoofed packets creates.
-//! They have a budget of their own, so that capacity is left for confirmed flows, and they are
+//! Rings of unconfirmed flows in the order in which they began. A flood of spoofed packets creates
+//! such flows. They have a budget of their own, so that capacity is left for confirmed flows, and they are
 //! evicted first when the table or a backend's NAT ports run short.
 //!
 //! ```text
@@ -7,7 +7,7 @@
 //! ```
 //! A new flow takes the next slot of its ring. If the flow that is as many slots back as the
 //! budget allows is still unconfirmed, it is the oldest one and is evicted. A slot whose flow was
-//! confirmed or has ended is stale and is skipped. Flows whose answers bypass this appliance
+//! confirmed or has ended is stale and is skipped. Flows whose replies bypass this appliance
 //! (direct server return) have a second ring, because any two packets of a client confirm them.
 //!
 //! The rings are sized for the largest budget, so that a budget may change in a region that exists

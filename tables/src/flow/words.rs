@@ -34,7 +34,7 @@ pub(crate) fn word<T: Record>(record: &T, i: usize) -> u64 {
     if i >= size_of::<T>() / 8 {
         return 0;
     }
-    // SAFETY: a Record has no padding, so all its bytes are initialised; word `i` is within it
+    // SAFETY: a Record has no padding, so all its bytes are initialized; word `i` is within it
     // (above).
     #[expect(unsafe_code, reason = "a record becomes words")]
     unsafe {

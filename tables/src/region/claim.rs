@@ -62,7 +62,7 @@ impl Region {
     fn lock_byte(&self, role: Role, kind: i32) -> bool {
         let Some((file, _)) = &self.place else { return true };
         let lock = byte_lock(role, kind);
-        // SAFETY: an open descriptor and a `flock` structure of ours.
+        // SAFETY: an open descriptor and a local `flock` structure.
         #[expect(unsafe_code, reason = "a system call that std has not")]
         let rc = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &lock) };
         rc == 0

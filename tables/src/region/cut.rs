@@ -53,8 +53,8 @@ pub(super) fn forget(start: *const u8) {
 }
 
 fn install() -> libc::sigaction {
-    // SAFETY: both are plain C structures, of which zeros are a value (no handler, empty mask); the
-    // handler calls nothing but what may be called in one.
+    // SAFETY: both are plain C structures for which zeros are valid (no handler, empty mask); the
+    // handler calls async-signal-safe functions only.
     #[expect(unsafe_code, reason = "a system call that std has not")]
     unsafe {
         let (mut new, mut old): (libc::sigaction, libc::sigaction) =
@@ -68,14 +68,14 @@ fn install() -> libc::sigaction {
 }
 
 extern "C" fn handle(_: libc::c_int, about: *mut libc::siginfo_t, _: *mut c_void) {
-    // SAFETY: the kernel hands a SIGBUS its siginfo with an address (SA_SIGINFO).
+    // SAFETY: with SA_SIGINFO, the kernel passes a siginfo with the fault address.
     #[expect(unsafe_code, reason = "what a signal handler is given")]
     let at = unsafe { (*about).si_addr() } as usize;
     if (START.load(Ordering::SeqCst)..END.load(Ordering::SeqCst)).contains(&at) {
         let (message, bytes) =
             (MESSAGE.load(Ordering::SeqCst), MESSAGE_BYTES.load(Ordering::SeqCst));
-        // SAFETY: the message is never freed, and so many bytes long; both calls may be made in a
-        // signal handler. No destructor runs: what is acknowledged is on disk already.
+        // SAFETY: the message is never freed and has this length; both calls are async-signal-safe.
+        // No destructor runs: acknowledged writes are on disk already.
         #[expect(unsafe_code, reason = "system calls that a handler may make")]
         unsafe {
             libc::write(libc::STDERR_FILENO, message.cast(), bytes);
@@ -84,7 +84,7 @@ extern "C" fn handle(_: libc::c_int, about: *mut libc::siginfo_t, _: *mut c_void
     }
     // Another fault: it recurs after this returns, and the previous handler is called.
     if let Some(before) = BEFORE.get() {
-        // SAFETY: what the kernel gave us as the former action.
+        // SAFETY: the action that the kernel returned as the previous one.
         #[expect(unsafe_code, reason = "a system call that std has not")]
         unsafe {
             libc::sigaction(libc::SIGBUS, before, std::ptr::null_mut());

@@ -132,7 +132,7 @@ fn on_bpffs(folder: &Path) -> bool {
     let there = there.and_then(|path| CString::new(path.as_os_str().as_bytes()).ok());
     let Some(path) = there else { return false };
     let mut found = std::mem::MaybeUninit::<libc::statfs>::zeroed();
-    // SAFETY: a string that ends with zero, and room for the answer, zeroed before.
+    // SAFETY: a NUL-terminated string and a zeroed output structure.
     #[expect(unsafe_code, reason = "a system call that std has not")]
     let (rc, found) =
         unsafe { (libc::statfs(path.as_ptr(), found.as_mut_ptr()), found.assume_init()) };
@@ -142,7 +142,7 @@ fn on_bpffs(folder: &Path) -> bool {
 fn mount(at: &str) -> bool {
     let Ok(at) = CString::new(at) else { return false };
     let (kind, options) = (c"bpf".as_ptr(), c"mode=0700".as_ptr().cast());
-    // SAFETY: strings that end with zero.
+    // SAFETY: NUL-terminated strings.
     #[expect(unsafe_code, reason = "a system call that std has not")]
     let rc = unsafe { libc::mount(kind, at.as_ptr(), kind, 0, options) };
     rc == 0

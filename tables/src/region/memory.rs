@@ -19,8 +19,8 @@ pub(super) struct Memory {
     mapped: bool,
 }
 
-// SAFETY: the bytes are reached only through atomics and the rules of `versioned`, from any thread;
-// the header's, which other processes may write at any time, through atomics alone.
+// SAFETY: any thread accesses the bytes only through atomics and the rules of `versioned`; those of
+// the header, which other processes may write at any time, through atomics only.
 #[expect(unsafe_code, reason = "a raw pointer to memory made for sharing")]
 unsafe impl Send for Memory {}
 // SAFETY: as above.
@@ -41,10 +41,10 @@ impl Memory {
         let page = page_bytes(file, path)?;
         let (protect, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE);
-        // SAFETY: a new mapping, address chosen by the kernel, that covers nothing of ours. What it
-        // shows can be changed by whoever may write the file (`access` sees to it that these are
-        // Weir's processes): no reference to plain memory is made of it, see `Send` above. A file
-        // that is cut later ends the process by a signal and exposes no other bytes.
+        // SAFETY: a new mapping at an address chosen by the kernel, which replaces no other. Processes
+        // with write access to the file can change its contents (`access` ensures that these are
+        // Weir's): no reference to plain memory is made from it, see `Send` above. If the file is
+        // truncated later, a signal ends the process, and no other bytes are exposed.
         #[expect(unsafe_code, reason = "a system call that std has not")]
         let at =
             unsafe { libc::mmap(std::ptr::null_mut(), bytes, protect, flags, file.as_raw_fd(), 0) };
@@ -80,8 +80,8 @@ impl Memory {
         let at = self.start().wrapping_add(offset).cast();
         let (protect, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
-        // SAFETY: replaces a part of our own reservation, checked above, that nobody has used yet
-        // (`&mut self`), by a mapping that stays for as long as we do.
+        // SAFETY: replaces a part of this reservation (checked above) that is not in use yet
+        // (`&mut self`), by a mapping that lives as long as the reservation.
         #[expect(unsafe_code, reason = "a system call that std has not")]
         let mapped = unsafe { libc::mmap(at, bytes, protect, flags, map.as_raw_fd(), 0) };
         if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -99,8 +99,8 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: mapped or allocated by us with exactly these bytes; no reference outlives the
-        // region that owns us.
+        // SAFETY: mapped or allocated here with exactly this size; no reference outlives the region
+        // that owns the memory.
         #[expect(unsafe_code, reason = "gives back what map and heap took")]
         unsafe {
             if self.mapped {
@@ -167,7 +167,7 @@ pub(super) fn size_file(file: &File, path: &Path, bytes: usize) -> Result<usize,
 
 fn page_bytes(file: &File, path: &Path) -> Result<usize, RegionError> {
     let mut found = std::mem::MaybeUninit::<libc::statfs>::zeroed();
-    // SAFETY: an open descriptor and room for the answer, zeroed before.
+    // SAFETY: an open descriptor and a zeroed output structure.
     #[expect(unsafe_code, reason = "a system call that std has not")]
     let (rc, found) =
         unsafe { (libc::fstatfs(file.as_raw_fd(), found.as_mut_ptr()), found.assume_init()) };
@@ -186,7 +186,7 @@ pub(super) fn monotonic_s() -> u32 {
 /// Milliseconds of the machine's monotonic clock.
 pub(super) fn monotonic_ms() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: room for the answer; this clock always exists.
+    // SAFETY: a valid output structure; this clock always exists.
     #[expect(unsafe_code, reason = "std's Instant has no number that two processes share")]
     unsafe {
         libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now);

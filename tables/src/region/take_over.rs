@@ -138,7 +138,7 @@ impl Region {
         let (from, left) = (old.section_ptr(section).0, bytes % 8);
         let at = bytes - left;
         // SAFETY: both sections have `bytes` bytes, since the sizes are the same, in two mappings;
-        // nobody else has the new one, and no role of the old one is held by another.
+        // no other process has the new one, and no other process holds a role of the old one.
         #[expect(unsafe_code, reason = "bytes that are no whole word")]
         unsafe {
             std::ptr::copy_nonoverlapping(from.wrapping_add(at), to.wrapping_add(at), left);
