@@ -274,8 +274,8 @@ impl Scopes<'_> {
     }
 
     /// Examines the next `n` cells and releases those that were idle for `idle_for_s` seconds, but
-    /// at least for [`LEAST_IDLE_S`]. Returns how many were released. Only one lcore may call it,
-    /// with a `cursor` that starts at 0, and only while flows keep their scopes ([`Scopes::keep`]).
+    /// at least for 128 s. Returns how many were released. Only one lcore may call it, with a
+    /// `cursor` that starts at 0, and only while flows keep their scopes ([`Scopes::keep`]).
     pub fn release_idle(&self, cursor: &mut u32, n: u32, now_s: u32, idle_for_s: u32) -> u32 {
         let mut released = 0;
         for _ in 0..n.min(self.cells.count()) {

@@ -1,4 +1,4 @@
-//! Searches as functions of their own: see `tables::parts`.
+//! Searches as separate functions: see `tables::parts`.
 
 use packet::flow::FlowKey;
 use tables::parts;
