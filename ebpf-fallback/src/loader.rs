@@ -190,7 +190,7 @@ fn may_start(config: &Config) -> Result<(), LoadError> {
     if config.plane != Plane::Xdp {
         return Err(LoadError::OtherPlane);
     }
-    // SAFETY: no pointers, no failure.
+    // SAFETY: it takes no arguments and cannot fail.
     #[expect(unsafe_code, reason = "a system call that std has not")]
     let user = unsafe { libc::geteuid() };
     if user == 0 { Ok(()) } else { Err(LoadError::NotRoot) }

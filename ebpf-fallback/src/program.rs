@@ -159,8 +159,8 @@ impl Program {
         self.clear("NEW_FLOWS", [0_u64; size_of::<NewFlowLimit>() / 8])
     }
 
-    /// Clears the recent-flow hints. Hints of flows that have ended would make a measurement of new
-    /// flows take another path through the program.
+    /// Clears the recent-flow hints. Otherwise hints of ended flows would change the path of new
+    /// flows through the program in a measurement.
     pub fn clear_flow_hints(&mut self) -> Result<(), LoadError> {
         let no_hints: lately::Set = [0; 2];
         self.clear("LATELY", no_hints)

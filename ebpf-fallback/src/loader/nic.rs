@@ -93,7 +93,7 @@ pub struct Kernel {
 impl Kernel {
     /// Opens the socket for ethtool's ioctl.
     pub fn open() -> io::Result<Kernel> {
-        // SAFETY: no pointers; the descriptor is ours from here on.
+        // SAFETY: no pointers are passed; the new descriptor is owned here.
         #[expect(unsafe_code, reason = "a socket for ioctls")]
         let controls = unsafe {
             let fd = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
@@ -186,8 +186,8 @@ impl Kernel {
         for (to, from) in request.name[..15].iter_mut().zip(name.bytes()) {
             *to = from;
         }
-        // SAFETY: the request is as the kernel knows it, and `about` has the room that its command
-        // takes: each caller's array is the command's structure.
+        // SAFETY: the request has the layout of `struct ifreq`, and `about` has the size that its
+        // command requires: each caller's array has the layout of the command's structure.
         #[expect(unsafe_code, reason = "ethtool's ioctl")]
         let rc = unsafe {
             libc::ioctl(self.controls.as_raw_fd(), SIOCETHTOOL, std::ptr::from_mut(&mut request))

@@ -308,7 +308,7 @@ fn to_gateway<const VXLAN: bool>(
     let usual = &work.usual;
     let kind = if VXLAN { TunnelKind::Vxlan } else { TunnelKind::Geneve };
     let inspected = usual.forward.mode != Mode::Nat as u8 && from_initiator;
-    // SAFETY: the same bytes.
+    // SAFETY: the same size, and any bytes are valid.
     let options = unsafe { &*(&raw const usual.options).cast::<[u8; OWN_OPTIONS]>() };
     let options: &[u8] = if VXLAN { &[] } else { options };
     let own = place.port(usual.gateway.arm).mac();

@@ -22,7 +22,7 @@ use tables::record::{LOCAL_ADDRS, NoService, TUNNEL_REPLY_TOO_BIG, Tunnel};
 use tables::region::Region;
 use tables::set::TableSet;
 
-/// The stage.
+/// The stage: computes the flow key and looks up the flow.
 #[xdp(frags)]
 pub fn classify(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
@@ -231,7 +231,7 @@ extern "C" fn part_file(quoted: u32) -> u32 {
     // An error comes from the direction that is opposite to the quoted packet's.
     work.side = if quoted != 0 { side.other() } else { side };
     if ip.fragment == Fragment::Later {
-        return FINISH; // `fragment` asks its table; of a quoted one nobody knows the flow.
+        return FINISH; // The stage `fragment` looks it up; a quoted one has no known flow.
     }
     work.key = key;
     work.hash = key.hash(&Region.hash_key());

@@ -32,7 +32,7 @@ const VXLAN: u8 = TunnelKind::Vxlan as u8;
 const IPIP: u8 = TunnelKind::Ipip as u8;
 const GUE: u8 = TunnelKind::Gue as u8;
 
-/// The stage.
+/// The stage: decapsulates tunnel packets, and passes others on.
 #[xdp(frags)]
 pub fn decap(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);

@@ -27,7 +27,7 @@ use tables::record::{
 };
 use tables::region::Region;
 
-/// The stage.
+/// The stage: encapsulates, returns or punts the packet, by its verdict.
 #[xdp(frags)]
 pub fn encap(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
@@ -163,7 +163,7 @@ pub fn headers<'a>(
     options: &'a [u64; OWN_OPTIONS / 8],
     inner: &Ip,
 ) -> Outer<'a> {
-    // SAFETY: the same bytes.
+    // SAFETY: the same size, and any bytes are valid.
     let options = unsafe { &*(&raw const *options).cast::<[u8; OWN_OPTIONS]>() };
     outer::to_backend(kind, service, macs, ends, hash, options, inner)
 }

@@ -59,7 +59,7 @@ fn at(outer: &Ip, endpoint: u64) -> Option<*mut Known> {
 /// Returns the cached result for a gateway's packet in GENEVE or VXLAN over IPv4.
 #[inline(always)]
 pub fn recognise(era: u32, generation: u32, outer: &Ip, endpoint: u64) -> Option<&'static Known> {
-    // SAFETY: a CPU works on one packet at a time, and nobody writes while this one is looked at.
+    // SAFETY: a CPU processes one packet at a time, and nothing writes the entry while it is in use.
     let known = unsafe { &*at(outer, endpoint)? };
     let differs = (known.generation ^ generation)
         | (known.era ^ era)
@@ -74,7 +74,7 @@ pub fn recognise(era: u32, generation: u32, outer: &Ip, endpoint: u64) -> Option
 pub fn remember(place: &Place, work: &Work, endpoint: u64) {
     let outer = &work.outer;
     let Some(known) = at(outer, endpoint) else { return };
-    // SAFETY: a CPU works on one packet at a time.
+    // SAFETY: a CPU processes one packet at a time.
     let known = unsafe { &mut *known };
     known.endpoint = endpoint;
     known.generation = work.generation;
@@ -121,7 +121,7 @@ pub fn recognise_backend(
     outer: &Ip,
     (endpoint, attachment): (u64, u64),
 ) -> Option<&'static KnownBackend> {
-    // SAFETY: a CPU works on one packet at a time, and nothing writes while this one is looked at.
+    // SAFETY: a CPU processes one packet at a time, and nothing writes the entry while it is in use.
     let known = unsafe { &*backend_at(endpoint, attachment)? };
     let differs =
         (known.generation ^ generation) | (known.era ^ era) | u32::from(known.dport ^ outer.dport);
@@ -133,7 +133,7 @@ pub fn recognise_backend(
 #[inline(always)]
 pub fn remember_backend(place: &Place, work: &Work) {
     let Some(known) = backend_at(work.scope_key, work.attachment) else { return };
-    // SAFETY: a CPU works on one packet at a time.
+    // SAFETY: a CPU processes one packet at a time.
     let known = unsafe { &mut *known };
     known.endpoint = work.scope_key;
     known.attachment = work.attachment;

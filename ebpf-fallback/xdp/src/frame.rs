@@ -7,11 +7,11 @@ use packet::window::{MAX_FRAME, Window};
 /// Returns a window onto the frame's first buffer.
 #[inline(always)]
 pub fn window<'a>(ctx: *mut xdp_md) -> Window<'a> {
-    // SAFETY: the context is the one that the program was called with; the verifier sees to it.
+    // SAFETY: the context is that of the program call, which the verifier checks.
     let (frame, start, end) =
         unsafe { (bpf_xdp_get_buff_len(ctx) as usize, (*ctx).data, (*ctx).data_end) };
     let frame = if frame > MAX_FRAME { MAX_FRAME } else { frame };
-    // SAFETY: between the two addresses lies the frame's first buffer, this program's alone.
+    // SAFETY: the two addresses delimit the frame's first buffer, which only this program accesses.
     unsafe { Window::between(start as usize as *mut u8, end as usize as *mut u8, frame) }
 }
 
@@ -33,7 +33,7 @@ pub fn is_chained(ctx: *mut xdp_md) -> bool {
 /// enough headroom.
 #[inline(always)]
 pub fn move_start(ctx: *mut xdp_md, bytes: i32) -> bool {
-    // SAFETY: windows made before are not used after.
+    // SAFETY: earlier windows are not used afterwards.
     unsafe { bpf_xdp_adjust_head(ctx, bytes) == 0 }
 }
 

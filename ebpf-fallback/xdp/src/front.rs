@@ -24,7 +24,7 @@ use tables::reason::DropReason;
 use tables::record::{Mode, TUNNEL_CROSS, TUNNEL_REPLY_TOO_BIG, Tunnel};
 use tables::set::TableSet;
 
-/// The stage.
+/// The stage: sends a reply to the flow's gateway or plain client.
 #[xdp(frags)]
 pub fn front(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
@@ -145,7 +145,8 @@ extern "C" fn part_to_gateway(ctx: *mut xdp_md) -> u32 {
     let inspected =
         work.path.mode != Mode::Nat as u8 && !work.untracked && work.hit.from_initiator(work.side);
     let len = usize::from(leg.option_len).min(MAX_OPTIONS) & 0xfc;
-    // SAFETY: the room has 256 bytes; a slice of it, which the verifier need not see bounded.
+    // SAFETY: the buffer has 256 bytes, and `len` is at most 252. A safe slice would require a
+    // bounds check that the verifier can follow.
     let options = unsafe { core::slice::from_raw_parts(work.answer.options.as_ptr().cast(), len) };
     let own = place.port(leg.arm).mac();
     let outer = gateway_outer(&set, (kind, tunnel, inspected), &leg, own, options, &work.inner);

@@ -10,7 +10,7 @@ use tables::region::Region;
 /// Number of this CPU.
 #[inline(always)]
 pub fn cpu() -> u32 {
-    // SAFETY: the call takes nothing and touches nothing.
+    // SAFETY: the helper has no arguments and no side effects.
     unsafe { bpf_get_smp_processor_id() }
 }
 

@@ -135,7 +135,7 @@ fn redirected(work: &mut Work, done: u32) -> u32 {
 extern "C" fn part_new() -> u32 {
     let Some(work) = work() else { return FINISH };
     let Some(service) = work.set().service(work.service) else { return FINISH };
-    // SAFETY: a CPU works on one packet at a time.
+    // SAFETY: a CPU processes one packet at a time.
     let Some(new) = NEW.get_ptr_mut(0).map(|new| unsafe { &mut *new }) else { return FINISH };
     copy(&mut new.front, &work.key);
     new.front_initiator = work.side;

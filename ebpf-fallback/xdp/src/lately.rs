@@ -16,7 +16,7 @@ static LATELY: Array<Set, 1> = Array::new();
 fn at(hash: u64) -> Option<(Place, &'static [AtomicU64; 2])> {
     let place = Place::new(hash, Region.lately_sets());
     let set = LATELY.get_ptr_mut(place.set)?;
-    // SAFETY: a value of the map, of as many words.
+    // SAFETY: a map value, which consists of that many words.
     Some((place, unsafe { &*set.cast() }))
 }
 

@@ -76,7 +76,8 @@ pub extern "C" fn part_leg(ctx: *mut xdp_md) -> u32 {
     let mac = |at: usize| w.load::<[u8; 6]>(at).unwrap_or_default();
     let leg = &mut work.leg;
     if work.arrival != Arrival::Gateway {
-        // Needed only here: for gateways, the fields below overwrite all others.
+        // Compiles to single-byte stores, so it is limited to packets for which the assignments
+        // below do not set every field.
         *leg = GatewayLeg::default();
     }
     leg.gateway_mac = mac(6);
@@ -109,7 +110,7 @@ pub extern "C" fn part_copy_options(ctx: *mut xdp_md) -> u32 {
         if i * 4 >= len {
             // The last word is zero-padded.
             if i % 2 == 1 {
-                // SAFETY: the room has 64 words of four bytes.
+                // SAFETY: the buffer has 64 words of four bytes.
                 unsafe { *room.wrapping_add(i) = 0 };
             }
             break;

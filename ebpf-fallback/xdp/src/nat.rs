@@ -18,7 +18,7 @@ use tables::counters::VerdictCounter;
 use tables::flow::{Missed, PATH_REDIRECT};
 use tables::reason::DropReason;
 
-/// The stage.
+/// The stage: rewrites a packet of the client's side and sends it to the backend or proxy.
 #[xdp(frags)]
 pub fn nat(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);

@@ -13,53 +13,53 @@ use aya_ebpf::programs::XdpContext;
 use tables::counters::VerdictCounter;
 use tables::reason::DropReason;
 
-/// Stages by their index in [`STAGES`].
+/// Stage of [`crate::decap`]. The constants are indices in [`STAGES`].
 pub const DECAP: u32 = 0;
-/// See [`crate::classify`].
+/// Stage of [`crate::classify`].
 pub const CLASSIFY: u32 = 1;
-/// See [`crate::track`].
+/// Stage of [`crate::track`].
 pub const TRACK: u32 = 2;
-/// See [`crate::select`].
+/// Stage of [`crate::select`].
 pub const SELECT: u32 = 3;
-/// See [`crate::start`].
+/// Stage of [`crate::start`].
 pub const START: u32 = 4;
-/// See [`crate::encap`].
+/// Stage of [`crate::encap`].
 pub const ENCAP: u32 = 5;
-/// See [`crate::front`].
+/// Stage of [`crate::front`].
 pub const FRONT: u32 = 6;
-/// See [`crate::nat`].
+/// Stage of [`crate::nat`].
 pub const NAT: u32 = 7;
-/// See [`crate::leg`].
+/// Stage of [`crate::leg`].
 pub const LEG: u32 = 8;
-/// See [`crate::reply`].
+/// Stage of [`crate::reply`].
 pub const REPLY: u32 = 9;
-/// See [`crate::fragment::fragment`].
+/// Stage [`crate::fragment::fragment`].
 pub const FRAGMENT: u32 = 10;
-/// See [`crate::fragment::remember`].
+/// Stage [`crate::fragment::remember`].
 pub const REMEMBER: u32 = 11;
-/// See [`crate::insert`].
+/// Stage of [`crate::insert`].
 pub const INSERT: u32 = 12;
-/// See [`crate::insert::begun`].
+/// Stage [`crate::insert::begun`].
 pub const BEGUN: u32 = 13;
-/// See [`crate::outer`].
+/// Stage [`crate::outer`].
 pub const OUTER: u32 = 14;
-/// See [`crate::cross`].
+/// Stage of [`crate::cross`].
 pub const CROSS: u32 = 15;
-/// See [`crate::stay`].
+/// Stage of [`crate::stay`].
 pub const STAY: u32 = 16;
-/// See [`crate::answer::plain4`].
+/// Stage [`crate::answer::plain4`].
 pub const PLAIN4: u32 = 17;
-/// See [`crate::answer::plain6`].
+/// Stage [`crate::answer::plain6`].
 pub const PLAIN6: u32 = 18;
-/// See [`crate::answer::tunnel4`].
+/// Stage [`crate::answer::tunnel4`].
 pub const TUNNEL4: u32 = 19;
-/// See [`crate::answer::tunnel6`].
+/// Stage [`crate::answer::tunnel6`].
 pub const TUNNEL6: u32 = 20;
-/// See [`crate::usual::vxlan4`].
+/// Stage [`crate::usual::vxlan4`].
 pub const VXLAN4: u32 = 21;
-/// See [`crate::usual::vxlan6`].
+/// Stage [`crate::usual::vxlan6`].
 pub const VXLAN6: u32 = 22;
-/// See [`crate::usual::geneve6`].
+/// Stage [`crate::usual::geneve6`].
 pub const GENEVE6: u32 = 23;
 /// The packet is decided: count it and end the program.
 pub const FINISH: u32 = 32;
@@ -108,8 +108,8 @@ pub fn go(ctx: *mut xdp_md, next: u32) -> u32 {
 /// Performs a tail call; returns only if that stage is missing.
 #[inline(always)]
 fn leap<const STAGE: u32>(ctx: *mut xdp_md) {
-    // SAFETY: the kernel's function 12 takes a context, a map of programs and a number; another
-    // program of this journey gets the context that this one was called with.
+    // SAFETY: helper 12 takes a context, a program array and an index; the called program of this
+    // object gets the context with which this one was called.
     unsafe {
         core::arch::asm!(
             "r3 = {stage}", "call 12", stage = const STAGE,

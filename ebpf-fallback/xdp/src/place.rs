@@ -79,7 +79,7 @@ impl Port {
 /// Nanoseconds of the kernel's monotonic clock.
 #[inline(always)]
 fn monotonic_ns() -> u64 {
-    // SAFETY: the call takes nothing and touches nothing.
+    // SAFETY: the helper has no arguments and no side effects.
     unsafe { bpf_ktime_get_coarse_ns() }
 }
 
@@ -105,7 +105,7 @@ pub fn want(next_hop: u32) {
 #[inline(always)]
 pub fn may_punt(work: &Work, class: PuntClass, limit: u32) -> bool {
     let Some(punted) = PUNTED.get_ptr_mut(cpu() & 63) else { return false };
-    // SAFETY: a CPU works on one packet at a time.
+    // SAFETY: a CPU processes one packet at a time.
     let punted = unsafe { &mut *punted };
     if punted.second != work.now_s {
         punted.second = work.now_s;

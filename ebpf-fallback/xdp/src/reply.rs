@@ -28,7 +28,7 @@ const MOST_IN_FRONT: usize = 18 + 60 + 8 + 8 + 252 + 18;
 /// Maximum size of an error in bytes: its header and quote.
 const MOST_OF_ERROR: usize = 1280;
 
-/// The stage.
+/// The stage: replaces the packet by the reply in [`Work::reply`].
 #[xdp(frags)]
 pub fn reply(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);

@@ -16,7 +16,7 @@ use tables::reason::DropReason;
 use tables::record::{LOCAL_ADDRS, Mode, NAT_ADDRS, NONE, NoService};
 use tables::set::QuotedService;
 
-/// The stage.
+/// The stage: selects service and backend of a packet whose flow is unknown.
 #[xdp(frags)]
 pub fn select(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);

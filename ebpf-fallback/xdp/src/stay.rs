@@ -10,7 +10,7 @@ use tables::counters::Counter;
 use tables::reason::DropReason;
 use tables::record::NONE;
 
-/// The stage.
+/// The stage: sets the backend by affinity or selection, and records it.
 #[xdp(frags)]
 pub fn stay(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);

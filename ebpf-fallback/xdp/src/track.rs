@@ -14,7 +14,7 @@ use tables::flow::{Missed, PATH_ONE_WAY, PATH_REDIRECT, PATH_RESPONDER_LEG, TcpS
 use tables::reason::DropReason;
 use tables::record::{BackendState, Mode, WhenFailed};
 
-/// The stage.
+/// The stage: handles a packet of a known flow.
 #[xdp(frags)]
 pub fn track(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
@@ -24,7 +24,7 @@ pub fn track(ctx: XdpContext) -> u32 {
     }
     let next = either(known(ctx, work));
     if next == SELECT || next == REPLY {
-        work.known = false; // It is not the packet's flow any more.
+        work.known = false; // The flow has ended or does not apply.
     }
     go(ctx, next)
 }
@@ -38,7 +38,7 @@ fn known(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     }
     let kernels = work.arrival == Arrival::Kernel;
     if work.path.flags & PATH_REDIRECT != 0 && kernels == work.hit.is_front() {
-        return Err(SELECT); // To the proxy's own port, and not by its service.
+        return Err(SELECT); // Addressed to the proxy's own port, not to its service.
     }
     let answer = is_answer(work);
     if !answer {
@@ -52,7 +52,7 @@ fn known(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
         }
     }
     if !answer && work.path.mode == Mode::Nat as u8 && !work.from_initiator {
-        return Err(SELECT); // From the service's own address towards the client: not ours.
+        return Err(SELECT); // Sent from the service's own address to the client.
     }
     flows().touch(&work.hit, work.now_s);
     work.service = work.path.service;

@@ -186,7 +186,7 @@ static WORK: PerCpuArray<Work, 1> = PerCpuArray::new();
 /// Returns the record of this CPU.
 #[inline(always)]
 pub fn work() -> Option<&'static mut Work> {
-    // SAFETY: a CPU works on one packet at a time, and each stage holds the record only while it
+    // SAFETY: a CPU processes one packet at a time, and each stage borrows the record only while it
     // runs.
     WORK.get_ptr_mut(0).map(|work| unsafe { &mut *work })
 }
