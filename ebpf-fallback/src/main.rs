@@ -4,8 +4,11 @@ use clap::Parser;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Run the XDP data plane (plane = "xdp"): load and attach the programs, and do their background
-/// work. On SIGTERM the programs stay attached and keep forwarding.
+/// Run the XDP data plane (plane = "xdp").
+///
+/// Loads and attaches the BPF programs, and performs their background work: status, commands,
+/// expiry of flows. On SIGTERM or SIGINT it exits, and the programs stay attached and keep
+/// forwarding.
 #[derive(Parser)]
 #[command(name = "ebpf-fallback", version)]
 struct Arguments {

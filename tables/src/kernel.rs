@@ -2,7 +2,7 @@
 //! (`xdp/src/region.rs`).
 //!
 //! Sections are accessed by the name of their map. [`Told`] contains the values that a map cannot
-//! provide. `Region` is therefore an empty type, and views created from it cost nothing until a row
+//! provide. `Region` is therefore zero-sized, and views created from it cost nothing until a row
 //! is looked up.
 
 #![expect(unsafe_code, reason = "the one file that knows the kernel's maps")]
@@ -152,7 +152,7 @@ fn count(section: Section) -> u32 {
     told(|t| unsafe { &raw const (*t).counts[section as usize] })
 }
 
-/// Handle of the region, an empty type.
+/// Handle of the region; zero-sized.
 #[derive(Clone, Copy, Debug)]
 pub struct Region;
 

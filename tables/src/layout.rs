@@ -164,7 +164,7 @@ sections! {
     NextHops,
     /// Path MTU per next hop in bytes, `AtomicU32`, written by fastpath; 0 if unknown.
     PathMtus,
-    /// Slot arena: backend ids, `u32`.
+    /// Slot arena, `u32`: Maglev arrays of backend ids, and runs of other words per service.
     Slots,
     /// One status line per lcore.
     Lcores,

@@ -1,4 +1,4 @@
-//! [`LcoreStatus`]: one status line per lcore, with its liveness and acknowledged generation.
+//! `LcoreStatus`: one status line per lcore, with its liveness and acknowledged generation.
 
 mod join;
 

@@ -1,4 +1,4 @@
-//! [`Pen`]: the path of every store that a writer makes to shared memory.
+//! `Pen`: the path of every store that a writer makes to shared memory.
 //!
 //! In tests, a pen stops storing after a chosen number of stores, which leaves the region as if the
 //! process had been killed at that point, with the last record half written.
@@ -75,8 +75,8 @@ impl Pen {
         let bytes = if self.dip() { size_of::<T>() } else { 0 };
         #[cfg(test)]
         let bytes = if self.ink() == Some(0) { bytes / 2 } else { bytes };
-        // SAFETY: both are `T`s; the record's version is hidden, so no reader accesses it, and there
-        // is one writer.
+        // SAFETY: both are `T`s; the record's version is hidden, so no reader accesses it, and
+        // there is one writer.
         #[expect(unsafe_code, reason = "the one place where records are written")]
         unsafe {
             let from = core::ptr::from_ref(&record).cast::<u8>();

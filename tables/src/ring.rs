@@ -69,8 +69,8 @@ impl<'r> SharedSlots<'r> {
         RING_HEADER_BYTES + slots * size_of::<Message>()
     }
 
-    /// Creates a view of the ring at `start`. Its number of slots is `slots`, rounded down to a power
-    /// of two.
+    /// Creates a view of the ring at `start`. Its number of slots is `slots`, rounded down to a
+    /// power of two.
     ///
     /// # Safety
     /// `start` points to [`SharedSlots::bytes`]`(slots)` bytes, aligned to 128, initialized (zeros

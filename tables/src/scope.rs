@@ -62,7 +62,7 @@ const LEAST_IDLE_S: u32 = 4 * KEPT_S;
 /// endpoints are hashed by the region's key, so longer sequences do not occur by chance.
 const TURNS: u32 = 64;
 
-/// The gateway endpoint for which a scope stands.
+/// The gateway endpoint of a scope.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Endpoint {
     /// The gateway's [`TunnelKind`](crate::record::TunnelKind), as a number.

@@ -1,4 +1,4 @@
-//! [`TableSet`]: a consistent view of all tables of one generation.
+//! `TableSet`: a consistent view of all tables of one generation.
 //!
 //! An lcore holds the set of the generation that it has acknowledged and takes the next one between
 //! two bursts. The set stays valid until the lcore acknowledges a later generation; until then no
@@ -284,7 +284,7 @@ impl<'r> TableSet<'r> {
         #[cfg(not(target_arch = "bpf"))]
         return Some(self.parts.slots.row(at)?.load(Ordering::Relaxed));
         // The shift selects one of the two slots without a data-dependent address. The verifier
-        // then needs no bounds for `at` and checks a search along one path only.
+        // then does not track the value of `at`, and checks a search along one path only.
         #[cfg(target_arch = "bpf")]
         Some((self.parts.slots.row(at / 2)?.load(Ordering::Relaxed) >> (at % 2 * 32)) as u32)
     }

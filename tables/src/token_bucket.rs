@@ -1,4 +1,4 @@
-//! [`TokenBucket`]: a rate limiter that is refilled by elapsed time. Both data planes use it, each
+//! `TokenBucket`: a rate limiter that is refilled by elapsed time. Both data planes use it, each
 //! with its own clock.
 //!
 //! One word holds the time at which the bucket will be full again, as in the virtual scheduling

@@ -1,4 +1,4 @@
-//! [`Told`]: constants of a region that the loader stores in the BPF program.
+//! `Told`: constants of a region that the loader stores in the BPF program.
 //!
 //! They are in the program's read-only data, so the verifier knows their values and can bound loops
 //! by them.

@@ -1,4 +1,4 @@
-//! [`Writer`]: the only writer of table sets. It prepares a generation beside the committed one and
+//! `Writer`: the only writer of table sets. It prepares a generation beside the committed one and
 //! commits it by one store.
 //!
 //! ```text

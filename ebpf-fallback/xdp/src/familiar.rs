@@ -59,7 +59,8 @@ fn at(outer: &Ip, endpoint: u64) -> Option<*mut Known> {
 /// Returns the cached result for a gateway's packet in GENEVE or VXLAN over IPv4.
 #[inline(always)]
 pub fn recognise(era: u32, generation: u32, outer: &Ip, endpoint: u64) -> Option<&'static Known> {
-    // SAFETY: a CPU processes one packet at a time, and nothing writes the entry while it is in use.
+    // SAFETY: a CPU processes one packet at a time, and nothing writes the entry while it is in
+    // use.
     let known = unsafe { &*at(outer, endpoint)? };
     let differs = (known.generation ^ generation)
         | (known.era ^ era)
@@ -121,7 +122,8 @@ pub fn recognise_backend(
     outer: &Ip,
     (endpoint, attachment): (u64, u64),
 ) -> Option<&'static KnownBackend> {
-    // SAFETY: a CPU processes one packet at a time, and nothing writes the entry while it is in use.
+    // SAFETY: a CPU processes one packet at a time, and nothing writes the entry while it is in
+    // use.
     let known = unsafe { &*backend_at(endpoint, attachment)? };
     let differs =
         (known.generation ^ generation) | (known.era ^ era) | u32::from(known.dport ^ outer.dport);

@@ -1,4 +1,4 @@
-//! [`LegCopy`]: the gateway legs of one path before an update (see `copies`).
+//! `LegCopy`: the gateway legs of one path before an update (see `copies`).
 
 use super::path::{Answer, Slab, Stored};
 use super::step::step;

@@ -490,7 +490,7 @@ fn an_update_killed_at_any_step_keeps_the_flow_and_is_done_again() {
                 let hit = find(flows, &nat_flow(2, 0).front).unwrap();
                 let mut answer = Answer::empty();
                 flows.answer(&hit, true, &mut answer).unwrap();
-                // Whichever digest is stored, the leg for which it stands is stored as well.
+                // Whichever digest is stored, its leg is stored as well.
                 if hit.digest == 1234 {
                     assert_eq!((answer.gateway.vni, answer.options()), (99, options));
                 } else if hit.digest == 3 {

@@ -1,6 +1,6 @@
 //! Rings of unconfirmed flows in the order in which they began. A flood of spoofed packets creates
-//! such flows. They have a budget of their own, so that capacity is left for confirmed flows, and they are
-//! evicted first when the table or a backend's NAT ports run short.
+//! such flows. They have a budget of their own, so that capacity is left for confirmed flows, and
+//! they are evicted first when the table or a backend's NAT ports run short.
 //!
 //! ```text
 //!  ring of slots   [ oldest | ... | newest | next ]   a slot: a path, and which of its flows

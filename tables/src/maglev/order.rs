@@ -1,4 +1,4 @@
-//! [`Order`]: the sorted backends of a table, cached for building the service's next table.
+//! `Order`: the sorted backends of a table, cached for building the service's next table.
 //!
 //! Texts, sorting and hashing dominate the cost of a table of many backends, and few backends
 //! change between two tables of a service. The result equals that of [`super::build`].

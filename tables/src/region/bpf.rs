@@ -89,8 +89,8 @@ impl Shape {
 
 fn call<T>(command: libc::c_int, attributes: &mut T) -> io::Result<libc::c_long> {
     let attributes = std::ptr::from_mut(attributes);
-    // SAFETY: the kernel accesses at most the given number of bytes of the attributes; the addresses
-    // in them are of values that the callers keep until this returns.
+    // SAFETY: the kernel accesses at most the given number of bytes of the attributes; the
+    // addresses in them are of values that the callers keep until this returns.
     #[expect(unsafe_code, reason = "a system call that std and libc have not")]
     let rc = unsafe { libc::syscall(libc::SYS_bpf, command, attributes, size_of::<T>()) };
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(rc) }

@@ -1,4 +1,4 @@
-//! [`RegionError`]: errors of opening and creating regions, with their remedies.
+//! `RegionError`: errors of opening and creating regions, with their remedies.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -41,10 +41,10 @@ impl Memory {
         let page = page_bytes(file, path)?;
         let (protect, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE);
-        // SAFETY: a new mapping at an address chosen by the kernel, which replaces no other. Processes
-        // with write access to the file can change its contents (`access` ensures that these are
-        // Weir's): no reference to plain memory is made from it, see `Send` above. If the file is
-        // truncated later, a signal ends the process, and no other bytes are exposed.
+        // SAFETY: a new mapping at an address chosen by the kernel, which replaces no other.
+        // Processes with write access to the file can change its contents (`access` ensures that
+        // these are Weir's): no reference to plain memory is made from it, see `Send` above. If the
+        // file is truncated later, a signal ends the process, and no other bytes are exposed.
         #[expect(unsafe_code, reason = "a system call that std has not")]
         let at =
             unsafe { libc::mmap(std::ptr::null_mut(), bytes, protect, flags, file.as_raw_fd(), 0) };

@@ -1,4 +1,4 @@
-//! [`Place`]: location of a region, in a file or in kernel maps pinned in a folder.
+//! `Place`: location of a region, in a file or in kernel maps pinned in a folder.
 
 use std::fs::File;
 use std::io;

@@ -1,4 +1,4 @@
-//! [`Refusal`]: errors of table updates, with the configuration key to raise.
+//! `Refusal`: errors of table updates, with the configuration key to raise.
 
 use std::net::IpAddr;
 

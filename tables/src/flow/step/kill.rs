@@ -60,8 +60,8 @@ pub(crate) fn after(steps: u32, work: impl FnOnce()) -> bool {
 /// Runs `work`, and `other` within step number `steps`; returns false if `work` has fewer steps.
 pub(crate) fn meanwhile(steps: u32, work: impl FnOnce(), other: impl FnOnce()) -> bool {
     let boxed: Other<'_> = Box::new(other);
-    // SAFETY: it is removed again below, before its borrows end; a panic of the test ends the thread
-    // that could run it.
+    // SAFETY: it is removed again below, before its borrows end; a panic of the test ends the
+    // thread that could run it.
     #[expect(unsafe_code, reason = "a thread's own variable can't borrow")]
     let boxed = unsafe { std::mem::transmute::<Other<'_>, Other<'static>>(boxed) };
     OTHER.set(Some(boxed));

@@ -190,7 +190,7 @@ fn a_successor_keeps_both_legs() {
     assert_whole(&flows);
 }
 
-/// Whichever digest is stored, the leg for which it stands is stored as well, and the next packet
+/// Whichever digest is stored, its leg is stored as well, and the next packet
 /// of each direction updates its leg again.
 fn assert_settled(flows: &Flows<'_>, marks: [u32; 2]) {
     let hit = front(flows, 50);
