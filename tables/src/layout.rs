@@ -184,7 +184,7 @@ sections! {
     FlowState,
     /// Path records, 192 bytes.
     Paths,
-    /// Keys that identify each flow, by path id, 64 bytes.
+    /// Front records, by path id, 64 bytes: copies of the flows' front entries.
     PathFronts,
     /// Next free path by path id, `AtomicU32`.
     PathLinks,
