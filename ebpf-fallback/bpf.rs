@@ -1,10 +1,10 @@
-//! Builds a workspace of XDP programs for the kernel: the shared part of the build scripts of this
-//! crate and of `tests/xdp`. An error names the command that installs what is missing.
+//! Builds a workspace of BPF programs: shared by the build scripts of this crate and of
+//! `tests/xdp`. Each error names the command that installs what is missing.
 //!
-//! Rust's compiler makes BPF from the same sources as everything else, but its standard library
-//! brings no core for that target: `-Zbuild-std` makes one, out of rust-src, and RUSTC_BOOTSTRAP
-//! lets a stable compiler take the option. It is set for that one command only. bpf-linker opens
-//! the LLVM of the compiler that runs it; so compiler, linker and aya are one set of versions.
+//! rustc compiles BPF from the same sources as everything else, but its distribution contains no
+//! `core` for that target. `-Zbuild-std` builds it from rust-src, and RUSTC_BOOTSTRAP permits this
+//! option on a stable compiler; it is set for that command only. bpf-linker loads the LLVM of the
+//! compiler that runs it, so compiler, linker and aya are one set of versions.
 
 use std::env;
 use std::ffi::OsString;
@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 const TARGET: &str = "bpfel-unknown-none";
-/// BTF for typed maps; v3 has the atomics and 32-bit jumps, and any kernel from 5.12 on runs it.
+/// BTF for typed maps; v3 has atomics and 32-bit jumps, and runs on kernels from 5.12 on.
 const FLAGS: [&str; 3] = ["-Cdebuginfo=2", "-Clink-arg=--btf", "-Ctarget-cpu=v3"];
 const LINKER: &str = "0.10.2";
 
-/// Builds `objects`, which are binaries of the workspace in the folder `programs`, and copies them
-/// to `OUT_DIR`. Both folders are relative to the build script's crate; `root` is the repository.
+/// Builds `objects`, binaries of the workspace in the folder `programs`, and copies them to
+/// `OUT_DIR`. Both folders are relative to the build script's crate; `root` is the repository.
 pub fn main(root: &str, programs: &str, objects: &[&str]) -> ExitCode {
     match build(root, programs, objects) {
         Ok(()) => ExitCode::SUCCESS,
@@ -57,7 +57,7 @@ fn build(root: &str, programs: &str, objects: &[&str]) -> Result<(), String> {
              `make setup`"
         ));
     }
-    // One folder for all profiles: target/bpf, above target/<profile>/build/<package>/out.
+    // One folder for all profiles: target/bpf, derived from target/<profile>/build/<package>/out.
     let folder = out.ancestors().nth(4).unwrap_or(&out).join("bpf");
     let status = Command::new(variable("CARGO")?)
         .args(["build", "--release", "--locked", "--bins", "--target", TARGET])
@@ -76,7 +76,7 @@ fn build(root: &str, programs: &str, objects: &[&str]) -> Result<(), String> {
     if !status.success() {
         return Err("the programs for the kernel were not built; the reason stands above".into());
     }
-    // To where `include_bytes_aligned!` finds them.
+    // Copied to where `include_bytes_aligned!` reads them.
     objects.iter().try_for_each(|name| {
         let from = folder.join(TARGET).join("release").join(name);
         let copied = std::fs::copy(&from, out.join(name));
@@ -84,7 +84,7 @@ fn build(root: &str, programs: &str, objects: &[&str]) -> Result<(), String> {
     })
 }
 
-/// The search path with the clone's own tools in front.
+/// Returns the search path with the repository's own tools first.
 fn with_tools(tools: &Path) -> Result<OsString, String> {
     let path = env::var_os("PATH").unwrap_or_default();
     let all = std::iter::once(tools.to_owned()).chain(env::split_paths(&path));

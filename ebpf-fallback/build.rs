@@ -1,4 +1,4 @@
-//! Builds the programs of `xdp/` for the kernel.
+//! Builds the BPF programs in `xdp/`.
 
 mod bpf;
 

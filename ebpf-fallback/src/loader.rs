@@ -1,9 +1,10 @@
-//! The loader: attaches the programs to the arms' interfaces and stands for their CPUs.
+//! The loader: attaches the programs to the arms' interfaces and performs the background work of
+//! lcores on their behalf.
 //!
-//! The order matters. What can be refused is refused before anything is touched; flows are only put
-//! in order while no program writes them; the programs know everything before they are attached.
-//! When the loader ends, the programs stay: packets go on, and the next loader replaces them in
-//! place.
+//! The order of its steps matters. Everything that can fail on configuration is checked before any
+//! change; flows are recovered only while no program writes them; programs are fully configured
+//! before they are attached. When the loader ends, the programs stay attached and forward packets,
+//! and the next loader replaces them in place.
 
 mod addresses;
 mod attach;
@@ -36,73 +37,74 @@ use nic::{Kernel, Nic};
 use crate::ports;
 use crate::program::{self, Program};
 
-/// Why packets don't go through the programs.
+/// Error of loading or attaching the programs.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// Another plane is configured.
+    /// Another data plane is configured.
     #[error("plane = \"dpdk\": start fastpath instead, or set plane = \"xdp\"")]
     OtherPlane,
-    /// Not root.
+    /// The user is not root.
     #[error("root is needed (programs are loaded and attached): type `sudo ebpf-fallback ...`")]
     NotRoot,
-    /// The region can't be had.
+    /// The region cannot be created or opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The region is in use, or damaged.
+    /// The region is in use or damaged.
     #[error(transparent)]
     Region(#[from] RegionError),
-    /// An arm's interface.
+    /// The interface of an arm is missing or unsuitable.
     #[error("{arm}.device = \"{device}\": {what}")]
     Device {
-        /// Which arm.
+        /// Name of the arm.
         arm: &'static str,
-        /// What was configured.
+        /// Configured device.
         device: String,
-        /// What is wrong, and what to type.
+        /// What is wrong, and the command that corrects it.
         what: String,
     },
-    /// The kernel's way into the programs.
+    /// The veth pair through which the kernel's packets enter the programs cannot be created.
     #[error("{arm}.tap = \"{tap}\": {what}")]
     Inlet {
-        /// Which arm.
+        /// Name of the arm.
         arm: &'static str,
-        /// Its interface's name.
+        /// Configured name of its interface.
         tap: String,
         /// What is wrong.
         what: String,
     },
-    /// The kernel doesn't say what it is asked.
+    /// The kernel cannot be queried for its interfaces.
     #[error("can't ask the kernel for its interfaces: {0}")]
     Kernel(std::io::Error),
-    /// More CPUs than the region has room for.
+    /// More CPUs are online than the region supports.
     #[error(
         "CPU {cpu} is online, and programs have room for CPUs below {room}: keep the NICs' \
          interrupts (/proc/irq/*/smp_affinity_list) off those above, or have them offline"
     )]
     Cpus {
-        /// The one with the largest number.
+        /// Highest number of an online CPU.
         cpu: u32,
-        /// How many there is room for.
+        /// Number of supported CPUs.
         room: u32,
     },
-    /// The programs.
+    /// The programs cannot be loaded.
     #[error("{}", told(.0))]
     Program(#[from] program::LoadError),
-    /// A program is not on its interface.
+    /// A program cannot be attached to its interface.
     #[error(transparent)]
     Attach(#[from] AttachError),
-    /// Signals.
+    /// Signal handlers cannot be installed.
     #[error("signals can't be caught: {0}")]
     Signals(std::io::Error),
-    /// Another loader is at work.
+    /// Another loader is running.
     #[error("another loader (process {pid}) is at work; stop it first: kill {pid}")]
     AtWork {
-        /// Its process id.
+        /// Process id of the other loader.
         pid: u32,
     },
 }
 
-/// Attaches the programs and attends to them until SIGTERM or SIGINT; they stay attached then.
+/// Attaches the programs and performs background work until SIGTERM or SIGINT; the programs stay
+/// attached.
 pub fn run(config: &Config) -> Result<(), LoadError> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT] {
@@ -124,7 +126,7 @@ pub fn run(config: &Config) -> Result<(), LoadError> {
     let links = Links::new(place.links().unwrap_or_default());
     recover(&claim, &links, config.region.unconfirmed_percent);
 
-    // Each start has an array of its own, so that a program that is replaced keeps its stages.
+    // Each start has a stage array of its own, so that a program being replaced keeps its stages.
     let stages = place.path().join(format!("{STAGES}{}", claim.epoch()));
     let _ = std::fs::remove_file(&stages);
     let mut program = Program::load_kept(&region, place.path(), claim.epoch(), &stages)?;
@@ -135,7 +137,8 @@ pub fn run(config: &Config) -> Result<(), LoadError> {
         let (mode, notes) = links.attach(program.entry()?, nic, choice)?;
         notes.iter().for_each(|note| say(note));
         say(&format!("{} XDP on {} ({}, mtu {})", mode.as_str(), nic.name, nic.driver, nic.mtu));
-        // As the NIC that its packets leave by: one sends frames of the driver's, the other skbs.
+        // In the same mode as the NIC by which the packets leave: native XDP sends driver frames,
+        // generic XDP sends skbs.
         let choice = Choice { modes: vec![mode], notes: Vec::new() };
         links.attach(program.entry()?, &inlets[n], &choice)?;
         region.set_label(
@@ -161,8 +164,8 @@ pub fn run(config: &Config) -> Result<(), LoadError> {
     Ok(())
 }
 
-/// Takes the programs off all interfaces, and what was added to these; with `purge` the region goes
-/// as well.
+/// Detaches the programs from all interfaces and removes what was added to these. With `purge`,
+/// removes the region as well.
 pub fn detach(config: &Config, purge: bool) -> Result<(), LoadError> {
     may_start(&Config { plane: Plane::Xdp, ..config.clone() })?;
     let place = Place::Maps(config.region.maps.clone());
@@ -187,7 +190,7 @@ fn may_start(config: &Config) -> Result<(), LoadError> {
     if config.plane != Plane::Xdp {
         return Err(LoadError::OtherPlane);
     }
-    // SAFETY: no pointers, no failure.
+    // SAFETY: it takes no arguments and cannot fail.
     #[expect(unsafe_code, reason = "a system call that std has not")]
     let user = unsafe { libc::geteuid() };
     if user == 0 { Ok(()) } else { Err(LoadError::NotRoot) }
@@ -201,7 +204,7 @@ fn device_error(arm: &'static str, device: &str, what: String) -> LoadError {
     LoadError::Device { arm, device: device.to_owned(), what }
 }
 
-/// The arms' interfaces in their order, each in a state in which packets can go through.
+/// Returns the arms' interfaces in order, after checking that each can forward packets.
 fn find_nics(config: &Config, kernel: &mut Kernel) -> Result<Vec<Nic>, LoadError> {
     let nics = config.arms().map(|(name, arm)| {
         let failed = |what| device_error(name.as_str(), arm.device.as_str(), what);
@@ -216,7 +219,7 @@ fn find_nics(config: &Config, kernel: &mut Kernel) -> Result<Vec<Nic>, LoadError
     nics.collect()
 }
 
-/// How programs are to be attached to each arm's interface.
+/// Selects the attach modes for each arm's interface.
 fn choices(config: &Config, nics: &[Nic], cpus: u32) -> Result<Vec<Choice>, LoadError> {
     let arms = config.arms().zip(nics);
     arms.map(|((name, arm), nic)| {
@@ -226,7 +229,8 @@ fn choices(config: &Config, nics: &[Nic], cpus: u32) -> Result<Vec<Choice>, Load
     .collect()
 }
 
-/// What the programs are told of where they run. Their clock is the region's.
+/// Returns the settings that the programs need about interfaces. They use the region's clock
+/// directly, so `skew_s` is 0.
 fn settled(nics: &[Nic], inlets: &[Nic]) -> ports::Place {
     let port = |nic: &Nic| ports::Port::new(nic.index, nic.mac);
     let mut arms = nics.iter().map(port);
@@ -236,7 +240,7 @@ fn settled(nics: &[Nic], inlets: &[Nic]) -> ports::Place {
     ports::Place { ports: [ingress, egress], kernel, ..Default::default() }
 }
 
-/// The kernel's ways in, one for each arm.
+/// Opens the veth pair of each arm, and returns the ends to which the programs are attached.
 fn inlets(
     config: &Config,
     kernel: &mut Kernel,
@@ -252,8 +256,8 @@ fn inlets(
     .collect()
 }
 
-/// Gives the interfaces the arms' addresses. Only once the programs are there: a kernel that has an
-/// address which it shares by NAT resets the connections whose packets nobody takes from it.
+/// Adds the arms' addresses to the interfaces, once the programs are attached: a kernel with an
+/// address that NAT uses as well resets connections whose packets no program takes.
 fn give_addresses(
     config: &Config,
     netlink: &mut Netlink,
@@ -268,7 +272,7 @@ fn give_addresses(
     Ok(())
 }
 
-/// CPUs that may run programs. The region has a line and a page for each.
+/// Returns the online CPUs. The region has a status line and a counter page for each.
 fn online_cpus(region: &Region) -> Result<Vec<u32>, LoadError> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     let run = |run: &str| {
@@ -283,24 +287,24 @@ fn online_cpus(region: &Region) -> Result<Vec<u32>, LoadError> {
     }
 }
 
-/// Puts flows in order, as at each start of a fastpath; but not while programs of an earlier loader
-/// write them: these hold no lock for longer than a packet, and leave nothing half done.
+/// Recovers the flows, as at each start of fastpath, unless programs of an earlier loader are still
+/// attached: these hold locks for one packet at most and leave nothing incomplete.
 fn recover(claim: &Claim<'_>, links: &Links, unconfirmed_percent: [u32; 2]) {
     let region = claim.region();
     let flows = Flows::new(region);
     flows.set_unconfirmed_budget(unconfirmed_percent);
-    // The first claim of a region: nobody has put it in order, and no program has it.
+    // At the first claim the region was never recovered, and no program uses it.
     if claim.epoch() > 1 && !links.names().is_empty() {
         return;
     }
     region.recover().news().iter().for_each(|news| say(news));
 }
 
-/// Names of pinned program arrays begin so.
+/// Prefix of the names of pinned stage arrays.
 const STAGES: &str = "stages-";
 
-/// Ends what earlier starts left: programs on interfaces that are no arm's any more, arrays of
-/// programs that were replaced.
+/// Removes leftovers of earlier starts: programs on interfaces that no arm uses any more, and stage
+/// arrays of replaced programs.
 fn tidy_up(
     links: &Links,
     nics: &[&Nic],

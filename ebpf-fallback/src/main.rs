@@ -1,24 +1,27 @@
-//! The `ebpf-fallback` program: has XDP programs in the kernel move packets, and attends to them.
+//! The `ebpf-fallback` program: loads the XDP data plane and performs its background work.
 
 use clap::Parser;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Weir's packet-moving programs in the kernel (plane = "xdp"), and the process that stands for
-/// them. Stopped with SIGTERM it leaves them attached: packets go on.
+/// Run the XDP data plane (plane = "xdp").
+///
+/// Loads and attaches the BPF programs, and performs their background work: status, commands,
+/// expiry of flows. On SIGTERM or SIGINT it exits, and the programs stay attached and keep
+/// forwarding.
 #[derive(Parser)]
 #[command(name = "ebpf-fallback", version)]
 struct Arguments {
-    /// Configuration file.
+    /// Read the configuration from this file.
     #[arg(long, value_name = "FILE", default_value = "/etc/weir/weir.toml")]
     config: PathBuf,
-    /// Overrides one key, as in --set ingress.mtu=9001; may be given several times.
+    /// Override one key, as in --set ingress.mtu=9001; may be given several times.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
-    /// Take the programs off all interfaces, and what was added to these, and end.
+    /// Detach the programs from all interfaces, remove what was added to these, and exit.
     #[arg(long)]
     detach: bool,
-    /// With --detach: remove the region's maps as well, with all flows.
+    /// With --detach: also remove the region's maps, with all flows.
     #[arg(long, requires = "detach")]
     purge: bool,
 }

@@ -1,4 +1,4 @@
-//! The journey loaded: its stages in the kernel, on the maps of a region, told where they run.
+//! The loaded BPF object: its stages, the maps of a region, and its runtime configuration.
 
 use crate::JOURNEY;
 use crate::ports::{Place, Port};
@@ -15,75 +15,75 @@ use tables::punt::PUNT_CLASSES;
 use tables::region::Region;
 use tables::told::Told;
 
-/// The stages behind [`ENTRY`], in the order of their numbers (`xdp/src/next.rs`).
+/// Stages after [`ENTRY`], in the order of their numbers (`xdp/src/next.rs`).
 pub const STAGES: [&str; 24] = [
     "decap", "classify", "track", "select", "start", "encap", "front", "nat", "leg", "reply",
     "fragment", "remember", "insert", "begun", "outer", "cross", "stay", "plain4", "plain6",
     "tunnel4", "tunnel6", "vxlan4", "vxlan6", "geneve6",
 ];
-/// The first stage, which is attached.
+/// The first stage, which is attached to interfaces.
 pub const ENTRY: &str = "weir";
 
-/// Next hops that a value of the map `WANTED` has bits for.
+/// Next hops per value of the map `WANTED`, one bit each.
 const WANTED_BITS: u32 = 512;
 
 // SAFETY: repr(C) integers without padding (asserted beside them).
 #[expect(unsafe_code, reason = "the marker of what may lie in a map")]
 unsafe impl Pod for Place {}
 
-/// Why the program can't be loaded, or told something.
+/// Error of loading or configuring the program.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The object.
+    /// The object cannot be parsed or created.
     #[error("the XDP program's object: {0}")]
     Object(#[from] EbpfError),
-    /// A stage that the kernel refused.
+    /// The kernel rejected a stage.
     #[error("the kernel refuses stage {stage} of the XDP program: {source}")]
     Stage {
-        /// Which.
+        /// Name of the stage.
         stage: &'static str,
-        /// What it said.
+        /// Error of the kernel.
         source: ProgramError,
     },
-    /// A map.
+    /// A map operation failed.
     #[error("map {name} of the XDP program: {source}")]
     Map {
-        /// Which.
+        /// Name of the map.
         name: &'static str,
-        /// What is wrong.
+        /// Error of the operation.
         source: MapError,
     },
-    /// A port that nothing can be sent out of.
+    /// An interface cannot transmit.
     #[error("interface {ifindex} can't be sent out of: {source}")]
     Port {
-        /// Its interface.
+        /// Index of the interface.
         ifindex: u32,
-        /// What is wrong.
+        /// Error of the map operation.
         source: XdpMapError,
     },
-    /// It is not in the object.
+    /// The object lacks a program or map.
     #[error("the XDP program's object has no {0}: it was built of other sources")]
     Missing(&'static str),
 }
 
-/// The stages, loaded.
+/// All stages, loaded.
 pub struct Program {
     ebpf: Ebpf,
-    /// The kernel empties it when no process and no file has it any more.
+    /// The kernel clears it when no process or pin refers to it any more.
     stages: ProgramArray<aya::maps::MapData>,
     next_hops: u32,
-    /// How often it was told where it runs.
+    /// Number of calls of [`Program::settle`].
     told: u32,
 }
 
 impl Program {
-    /// Loads all stages on the maps of `region`, which are pinned in `folder`.
+    /// Loads all stages with the maps of `region`, which are pinned in `folder`.
     pub fn load(region: &Region, folder: &Path, epoch: u32) -> Result<Program, LoadError> {
         Program::load_with(region, folder, epoch, None)
     }
 
-    /// As [`Program::load`]; the stages outlive this process, by a new file at `stages`, as a
-    /// program does that is attached by a pinned link.
+    /// As [`Program::load`], with the stage array pinned at `stages`, a new path. The stages then
+    /// outlive this process, as a program attached by a pinned link does.
     pub fn load_kept(
         region: &Region,
         folder: &Path,
@@ -124,12 +124,12 @@ impl Program {
         Ok(Program { ebpf, stages, next_hops, told: 0 })
     }
 
-    /// The stage that is attached.
+    /// The stage to attach to interfaces.
     pub fn entry(&mut self) -> Result<&mut Xdp, LoadError> {
         stage(&mut self.ebpf, ENTRY)
     }
 
-    /// All stages with the instructions that the kernel verified of each.
+    /// Returns all stages, each with the number of instructions that the verifier processed.
     pub fn verified(&mut self) -> Result<Vec<(&'static str, u32)>, LoadError> {
         let all = STAGES.into_iter().chain([ENTRY]);
         all.map(|name| {
@@ -140,7 +140,7 @@ impl Program {
         .collect()
     }
 
-    /// Tells the program where it runs.
+    /// Configures interfaces and clock, and resets rate limiters.
     pub fn settle(&mut self, place: &Place) -> Result<(), LoadError> {
         self.told = self.told.wrapping_add(1);
         let number = self.told;
@@ -153,27 +153,27 @@ impl Program {
         let named = |source| LoadError::Map { name: "PLACE", source };
         let mut told = Array::<_, Place>::try_from(self.map("PLACE")?).map_err(named)?;
         told.set(0, Place { told: number, ..*place }, 0).map_err(named)?;
-        // Another clock may say another second.
+        // Rate limiter state depends on the clock, which may have changed.
         self.clear("PUNTED", [0_u32; 1 + PUNT_CLASSES])?;
         self.clear("ERRORS", [0_u64; size_of::<ErrorLimit>() / 8])?;
         self.clear("NEW_FLOWS", [0_u64; size_of::<NewFlowLimit>() / 8])
     }
 
-    /// Clears the recent-flow hints. Hints of flows that have ended would make a measurement of new
-    /// flows take another path through the program.
+    /// Clears the recent-flow hints. Otherwise hints of ended flows would change the path of new
+    /// flows through the program in a measurement.
     pub fn clear_flow_hints(&mut self) -> Result<(), LoadError> {
         let no_hints: lately::Set = [0; 2];
         self.clear("LATELY", no_hints)
     }
 
-    /// Writes `empty` over all values of an array.
+    /// Overwrites all values of an array with `empty`.
     fn clear<V: Pod>(&mut self, name: &'static str, empty: V) -> Result<(), LoadError> {
         let named = |source| LoadError::Map { name, source };
         let mut array = Array::<_, V>::try_from(self.map(name)?).map_err(named)?;
         (0..array.len()).try_for_each(|cpu| array.set(cpu, empty, 0)).map_err(named)
     }
 
-    /// Next hops whose neighbours packets asked for since the last call.
+    /// Returns the next hops whose MAC addresses packets needed since the last call.
     pub fn wanted(&mut self) -> Result<Vec<u32>, LoadError> {
         let named = |source| LoadError::Map { name: "WANTED", source };
         let lines = self.next_hops.div_ceil(WANTED_BITS);
@@ -184,7 +184,7 @@ impl Program {
             if words == [0; 8] {
                 continue;
             }
-            // A bit that is set in between is lost until the next packet asks.
+            // A bit set in between is lost, until the next packet sets it again.
             map.set(line, [0; 8], 0).map_err(named)?;
             let bits = words.iter().zip(0..).flat_map(|(word, n)| {
                 (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| n * 64 + bit)
@@ -194,7 +194,7 @@ impl Program {
         Ok(wanted)
     }
 
-    /// Takes a stage out, for the test of what then happens.
+    /// Removes a stage, for the test of a missing stage.
     pub fn unset(&mut self, stage: usize) -> Result<(), LoadError> {
         let named = |source| LoadError::Map { name: "STAGES", source };
         self.stages.clear_index(&(stage as u32)).map_err(named)
@@ -217,7 +217,7 @@ fn loaded<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Xdp, Loa
 }
 
 impl Port {
-    /// A port with its MAC address.
+    /// Creates a port with its MAC address.
     pub fn new(ifindex: u32, mac: [u8; 6]) -> Port {
         let [a, b, c, d, e, f] = mac;
         Port { ifindex, mac: [a, b, c, d, e, f, 0, 0] }

@@ -1,5 +1,4 @@
-//! The kernel accepts every stage of the journey, and a stage that is missing loses no packet
-//! uncounted.
+//! The kernel accepts every stage of the journey, and packets lost to a missing stage are counted.
 #![expect(clippy::panic, reason = "a test that can't be set up fails")]
 
 use aya::TestRunOptions;
@@ -14,13 +13,13 @@ use tables::layout::Sizes;
 use tables::reason::DropReason;
 use tables::region::{Place as Where, Region};
 
-/// What the contract allows a program, on any kernel.
+/// Limit of the contract for instructions per program, on any kernel.
 const MOST_INSTRUCTIONS: u32 = 250_000;
-/// The loopback interface, by which test runs come in.
+/// The loopback interface, on which test packets arrive.
 const LOOPBACK: u32 = 1;
 const OURS: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
-/// A program on tables that are empty; they go with it.
+/// A program with empty tables, which are removed with it.
 struct Rig {
     region: Region,
     program: Program,
@@ -40,7 +39,7 @@ impl Rig {
 
 impl Drop for Rig {
     fn drop(&mut self) {
-        // What is left of a failed test says so itself.
+        // A failure to clean up is visible by what remains.
         let _ = self.place.remove();
     }
 }
@@ -52,7 +51,7 @@ fn the_kernel_accepts_every_stage_within_its_share() {
     assert_eq!(verified.len(), STAGES.len() + 1);
     for (stage, instructions) in verified {
         println!("{stage:<9}{instructions:>8} instructions verified");
-        // Kernels before 5.16 don't tell.
+        // Kernels before 5.16 do not report the number.
         assert!((1..MOST_INSTRUCTIONS).contains(&instructions), "{stage}: {instructions}");
     }
 }
@@ -75,7 +74,7 @@ fn a_packet_whose_next_stage_is_missing_is_counted() {
     rig.program.settle(&place).unwrap_or_else(|e| panic!("{e}"));
     let classify = STAGES.iter().position(|stage| *stage == "classify").expect("a stage");
     rig.program.unset(classify).unwrap_or_else(|e| panic!("{e}"));
-    // A ping, as far as the first stage looks.
+    // A ping, as far as the first stage parses it.
     let mut frame = [0; 60];
     frame[..6].copy_from_slice(&OURS);
     frame[12..14].copy_from_slice(&[8, 0]);

@@ -1,5 +1,5 @@
-//! The loader as it is run: what it attaches where, what it leaves, what it refuses. Each test has
-//! a network namespace of its own, with veth pairs in it. Root is needed.
+//! The loader as a process: what it attaches, what it leaves behind, and what it rejects. Each test
+//! has its own network namespace with veth pairs. Requires root.
 #![expect(clippy::unwrap_used, reason = "a test fails where what it expects is not so")]
 
 use std::net::{IpAddr, UdpSocket};
@@ -44,7 +44,7 @@ fn ip(words: &str) -> String {
 
 impl Stage {
     fn new(name: &str) -> Stage {
-        // SAFETY: no pointers; this thread, and what it starts, get a namespace of their own.
+        // SAFETY: no pointers are passed; this thread and its child processes get a new namespace.
         #[expect(unsafe_code, reason = "a system call that std has not")]
         let rc = unsafe { libc::unshare(libc::CLONE_NEWNET) };
         assert_eq!(rc, 0, "{}", std::io::Error::last_os_error());
@@ -89,18 +89,18 @@ impl Stage {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ebpf-fallback"));
         command.arg("--config").arg(self.folder.join("weir.toml")).args(arguments);
-        // It runs no other program, such as `ip`.
+        // The loader runs no other programs, such as `ip`.
         command.stdin(Stdio::null()).env("PATH", "");
         command
     }
 
-    /// Runs it to its end, which comes by itself.
+    /// Runs the loader until it exits by itself.
     fn ended(&self, arguments: &[&str]) -> (bool, String) {
         let Output { status, stderr, .. } = self.command(arguments).output().unwrap();
         (status.success(), String::from_utf8(stderr).unwrap())
     }
 
-    /// Starts it, and waits until it attends; what it said by then is in the log.
+    /// Starts the loader and waits until it is ready; its output up to then is in the log.
     fn started(&self, arguments: &[&str]) -> Running {
         let log = std::fs::File::create(self.folder.join("log")).unwrap();
         let mut running = Running(self.command(arguments).stderr(log).spawn().unwrap());
@@ -143,7 +143,7 @@ impl Drop for Running {
     }
 }
 
-/// How the kernel calls a program that is attached there, and its number.
+/// Returns the name and id of the program that is attached to an interface.
 fn attached(interface: &str) -> Option<(String, u32)> {
     let told = ip(&format!("-d link show dev {interface}"));
     let words: Vec<&str> = told.split_whitespace().collect();
@@ -152,8 +152,8 @@ fn attached(interface: &str) -> Option<(String, u32)> {
     Some(((*mode).to_owned(), words[at + 2].parse().unwrap()))
 }
 
-/// Waits until an interface has no program: the kernel lets go of a link a moment after its last
-/// file.
+/// Waits until an interface has no program: the kernel detaches shortly after the link's last
+/// reference is gone.
 #[track_caller]
 fn freed(interface: &str) {
     eventually(&format!("{interface} without a program"), || {
@@ -161,7 +161,7 @@ fn freed(interface: &str) {
     });
 }
 
-/// Somebody's program on an interface, for as long as this lives.
+/// A foreign program on an interface, attached until the returned value is dropped.
 fn attach(interface: &str) -> aya::Ebpf {
     let mut ebpf = EbpfLoader::new().load(xdp_test_programs::FLOOR).unwrap();
     let program: &mut Xdp = ebpf.program_mut("pass").unwrap().try_into().unwrap();
@@ -180,7 +180,7 @@ fn programs_are_attached_outlive_the_loader_and_are_replaced_in_place() {
     let stage = Stage::new("outlive");
     let peer = attach("eg1");
     let loader = stage.started(&[]);
-    // In the driver where the peer lets what is sent back through.
+    // In native mode where the peer's program accepts transmitted frames.
     let (first, egress) = (attached("in0").unwrap(), attached("eg0").unwrap());
     assert_eq!((first.0.as_str(), egress.0.as_str()), ("xdpgeneric", "xdp"));
     let log = stage.log();
@@ -235,7 +235,7 @@ fn mac_of(interface: &str) -> [u8; 6] {
     bytes.try_into().unwrap()
 }
 
-/// A datagram for this machine itself, to the interface's MAC: it goes through the stages.
+/// A datagram to this host, addressed to the interface's MAC: it passes the stages.
 fn frame_to(interface: &str) -> Vec<u8> {
     let mut frame = mac_of(interface).to_vec();
     frame.extend([2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0, 0, 36, 0, 1, 0, 0, 64, 17, 0, 0]);
@@ -249,7 +249,7 @@ fn frame_to(interface: &str) -> Vec<u8> {
     frame
 }
 
-/// A packet socket on an interface: what comes in there is heard, what is sent goes out.
+/// A packet socket on an interface: receives incoming frames and sends frames.
 struct Capture(OwnedFd);
 
 impl Capture {
@@ -257,7 +257,7 @@ impl Capture {
         let index = ip(&format!("-o link show dev {interface}"));
         let index = index.split(':').next().unwrap().parse().unwrap();
         let all = (libc::ETH_P_ALL as u16).to_be();
-        // SAFETY: an address and a time of the kernel's form, all zero but for what is set.
+        // SAFETY: an address and a timeout in the kernel's layout, zero except for the fields set.
         #[expect(unsafe_code, reason = "packet sockets, which std has not")]
         unsafe {
             let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
@@ -278,11 +278,11 @@ impl Capture {
         }
     }
 
-    /// The next frame of that kind.
+    /// Returns the next frame for which `wanted` returns true.
     fn next(&self, wanted: impl Fn(&[u8]) -> bool) -> Vec<u8> {
         loop {
             let mut frame = vec![0; 10_000];
-            // SAFETY: the room is as long as said.
+            // SAFETY: the buffer has the given length.
             #[expect(unsafe_code, reason = "packet sockets, which std has not")]
             let len = unsafe {
                 let (at, room) = (frame.as_mut_ptr().cast(), frame.len());
@@ -297,19 +297,19 @@ impl Capture {
     }
 
     fn send(&self, frame: &[u8]) {
-        // SAFETY: the frame's bytes.
+        // SAFETY: the bytes of the frame.
         #[expect(unsafe_code, reason = "packet sockets, which std has not")]
         let sent = unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
         assert_eq!(sent, frame.len() as isize, "{}", std::io::Error::last_os_error());
     }
 }
 
-/// Sends a frame by an interface.
+/// Sends a frame on an interface.
 fn send(interface: &str, frame: &[u8]) {
     Capture::of(interface).send(frame);
 }
 
-/// A flow as programs make them.
+/// Inserts a flow as programs do.
 fn keep_a_flow(region: &Region) -> FlowKey {
     let (client, frontend) = (Addr::v4(1), Addr::v4(2));
     let (front, front_initiator) = FlowKey::new(SCOPE_PLAIN, 6, client, 1024, frontend, 80);
@@ -327,7 +327,7 @@ fn keep_a_flow(region: &Region) -> FlowKey {
     front
 }
 
-/// A service by GENEVE to one backend, which is probed from 198.18.0.1.
+/// A GENEVE service with one backend, which has the probe source 198.18.0.1.
 fn probed(region: &Region) {
     let addr = |text: &str| Addr::from(text.parse::<IpAddr>().unwrap());
     let mut writer = Writer::attach(region).unwrap();
@@ -381,7 +381,7 @@ fn probed(region: &Region) {
     writer.commit().unwrap();
 }
 
-/// Swaps the bytes of two places.
+/// Swaps the bytes at two offsets.
 fn swap<const N: usize>(frame: &mut [u8], a: usize, b: usize) {
     for i in 0..N {
         frame.swap(a + i, b + i);
@@ -404,7 +404,7 @@ fn what_the_kernel_sends_from_a_probe_source_goes_to_its_backend_and_the_answer_
         socket.connect("203.0.113.10:53").unwrap();
         socket.send(b"are you there").unwrap();
         let mut frame = heard.next(|frame| frame.len() > 100 && frame[23] == 17);
-        // Ethernet, IPv4, UDP, GENEVE with three options; then what the kernel sent.
+        // Ethernet, IPv4, UDP, GENEVE with three options, followed by what the kernel sent.
         let inner = 14 + 20 + 8 + 8 + 32;
         assert_eq!(frame[30..34], [10, 96, 2, 11], "to the backend");
         assert_eq!(frame[inner + 12..inner + 20], [198, 18, 0, 1, 203, 0, 113, 10]);
@@ -457,18 +457,18 @@ fn detaching_leaves_nothing_of_ours_and_all_that_was_there() {
     let stage = Stage::new("detach");
     ip("link set in0 up");
     ip("address add 10.96.1.10/24 dev in0");
-    // The TAP of the other plane would have the same address.
+    // The TAP of the DPDK plane would have the same address.
     ip("tuntap add dev weir-in mode tap");
     let rules = || [ip("-4 rule show"), ip("-6 rule show")];
     let before = rules();
-    // Twice: what is there is not added again.
+    // Twice: existing settings are not added again.
     stage.started(&[]).end("-TERM");
     stage.started(&[]).end("-TERM");
     for family in rules() {
         let ours = |mark: u32| family.matches(&format!("lookup {mark}")).count();
         assert_eq!(config::checked::ROUTES.map(ours), [1, 1], "{family}");
     }
-    // As slowpath adds them where a service has a proxy.
+    // As slowpath adds them for a service with a proxy.
     ip("rule add from 10.96.1.10 ipproto tcp sport 9000 lookup 60810 priority 6082 protocol 61");
     assert!(attached("weir-in-x").is_some() && attached("weir-out-x").is_some());
     assert!(attached("in0").is_some() && attached("eg0").is_some());
@@ -501,7 +501,7 @@ fn another_interface_in_the_configuration_frees_the_one_before() {
     freed("eg0");
     assert!(!ip("address show dev eg0").contains("10.96.2.10"));
     assert!(stage.log().contains("off eg0"), "{}", stage.log());
-    // An interface that was made anew has a link of its own.
+    // An interface that was recreated gets a new link.
     drop(_loader);
     ip("link delete sp0");
     ip("link add sp0 mtu 9001 type veth peer name sp1 mtu 9001");

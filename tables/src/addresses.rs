@@ -1,10 +1,11 @@
-//! Which addresses matter: two filters of one bit per address's hash, so that a packet between
-//! strangers, most of what a gateway sends, is known as one without any look-up.
+//! Address filters of frontends and flows with one hashed bit per address. Most packets of a
+//! gateway match neither, and the filters detect this without a table lookup.
 //!
-//! An address whose bit is clear in both has no single-address frontend and is the target of no
-//! flow. A set bit says nothing: other addresses share it, and bits of what is gone stay set until
-//! whoever owns the filter starts anew; that costs time, never a verdict. Networks are in neither;
-//! where there are any, [`crate::set::TableSet::acquaintances`] gives no filter.
+//! An address whose bit is clear in both filters has no single-address frontend and is the
+//! destination of no flow. A set bit proves nothing: other addresses share it, and bits of removed
+//! addresses stay set until the filter's owner rebuilds it. Such false positives cost time and
+//! never change a verdict. Networks are in neither filter; if there are any,
+//! [`crate::set::TableSet::acquaintances`] returns `None`.
 
 use crate::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -16,30 +17,30 @@ use crate::pen::Pen;
 use crate::region::Region;
 use crate::rows::{Numbered, Rows};
 
-/// One filter.
+/// A filter of 65,536 bits over addresses.
 #[derive(Clone, Copy)]
 pub struct Addresses<'r>(Rows<'r, AtomicU64>);
 
 impl<'r> Addresses<'r> {
-    /// Those of single-address frontends, written by slowpath.
+    /// Filter of single-address frontends, written by slowpath.
     pub(crate) fn of_frontends(region: &'r Region) -> Addresses<'r> {
         Addresses(region.slice(Section::FrontendAddresses))
     }
 
-    /// Those that flows were begun to, written by the fastpath. It adds those of frontends as well,
-    /// so that they are known before the first flow begins.
+    /// Filter of flow destinations, written by fastpath. It also contains the addresses of
+    /// frontends, so that these pass before their first flow begins.
     pub fn of_flows(region: &'r Region) -> Addresses<'r> {
         Addresses(region.slice(Section::FlowAddresses))
     }
 
-    /// Whether it may be there.
+    /// Returns whether the address may be in the set; false is certain.
     #[inline(always)]
     pub fn may_have(&self, addr: &Addr) -> bool {
         let (word, bit) = place(addr);
         self.0.row(word).is_some_and(|word| word.load(Relaxed) & bit != 0)
     }
 
-    /// Notes an address, by any lcore, before its flow can be found.
+    /// Adds an address. Any lcore may call it, before the address's flow becomes visible.
     #[inline]
     pub fn add(&self, addr: &Addr) {
         let (word, bit) = place(addr);
@@ -50,10 +51,10 @@ impl<'r> Addresses<'r> {
     }
 }
 
-/// What its owners do.
+/// Operations of the filters' owners.
 #[cfg(not(target_arch = "bpf"))]
 impl Addresses<'_> {
-    /// Notes an address, by the writer, before its frontend can be found.
+    /// Adds an address on behalf of the writer, before its frontend becomes visible.
     pub(crate) fn write(&self, pen: &Pen, addr: &Addr) {
         let (word, bit) = place(addr);
         let cell = &self.0[word as usize];
@@ -63,7 +64,7 @@ impl Addresses<'_> {
         }
     }
 
-    /// Notes all addresses of another filter, by any lcore.
+    /// Adds all addresses of another filter. Any lcore may call it.
     pub fn add_all(&self, other: &Addresses<'_>) {
         for (word, other) in self.0.iter().zip(other.0) {
             let bits = other.load(Relaxed);
@@ -73,19 +74,19 @@ impl Addresses<'_> {
         }
     }
 
-    /// Whether so many bits are set that most strangers would be taken for known.
+    /// Returns whether more than 1/8 of the bits are set, so that false positives become frequent.
     pub fn is_crowded(&self) -> bool {
         self.0.iter().map(|word| word.load(Relaxed).count_ones()).sum::<u32>()
             > FILTER_BITS as u32 / 8
     }
 
-    /// Forgets all but `kept`, for an owner that starts while nobody else writes. Bits that stay
-    /// are never clear in between.
+    /// Rebuilds the filter from `kept`, for an owner that starts before other writers do. The bits
+    /// of `kept` are never clear in between.
     pub fn renew(&self, kept: impl Iterator<Item = Addr>) {
         self.renew_by(&Pen::default(), kept);
     }
 
-    /// As [`Addresses::renew`], by the writer.
+    /// As [`Addresses::renew`], on behalf of the writer.
     pub(crate) fn renew_by(&self, pen: &Pen, kept: impl Iterator<Item = Addr>) {
         let mut words = vec![0; FILTER_BITS / 64];
         for addr in kept {
@@ -100,7 +101,7 @@ impl Addresses<'_> {
     }
 }
 
-/// A hash of an address without a key, whose high bits depend on all of it.
+/// Returns an unkeyed hash of an address whose high bits depend on all of its bits.
 #[inline(always)]
 pub(crate) fn mixed(addr: &Addr) -> u64 {
     let [a, b, c, d] = addr.words;
@@ -108,7 +109,7 @@ pub(crate) fn mixed(addr: &Addr) -> u64 {
     (pair(d, c) ^ pair(b, a).rotate_left(23)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Word and bit of an address.
+/// Returns the word index and the bit of an address.
 #[inline(always)]
 fn place(addr: &Addr) -> (u32, u64) {
     let mixed = mixed(addr);

@@ -1,14 +1,14 @@
-//! Session affinity: which backend a client stays with, for services that ask for it.
+//! Session affinity table: the backend that a client keeps, for services with affinity enabled.
 //!
-//! It is the flows' own index with another meaning of the words: the key is a client of a service
-//! in a scope, `path` and `digest` name the backend and its incarnation, and in place of when it
-//! was seen stands when it ends. Places whose time is over are used again, so that nobody has to
-//! sweep. Whether the backend may still serve the client is asked of the tables, for each new flow
+//! It uses the flow index with a different meaning of the words: the key is a client of a service
+//! in a scope, `path` and `digest` store the backend and its incarnation, and the time of last use
+//! is replaced by the time of expiry. Expired entries are reused, so no sweep is needed. For each
+//! new flow, the tables determine whether the backend may still serve the client
 //! ([`TableSet::stays`](crate::set::TableSet::stays)).
 //!
-//! A client of whom nothing is known is given a slot by its address, not by its flow. So two of its
-//! flows that two lcores begin at once meet the same backend, and where the table is full, clients
-//! stay where they are for as long as the service's slots do.
+//! For a client without an entry, the slot is selected by its address instead of its flow. Two
+//! flows that two lcores begin at the same time therefore get the same backend, and if the table is
+//! full, clients keep their backend as long as the service's slots do not change.
 
 use crate::flow::{Entry, Filling, Index, NotKept, Which};
 use crate::layout::Section;
@@ -17,19 +17,19 @@ use crate::{atomic::Ordering::Relaxed, flow::Hit};
 use packet::addr::Addr;
 use packet::flow::FlowKey;
 
-/// A client as one service sees it.
+/// A client as seen by one service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Client {
-    /// The gateway's scope: two endpoints may bring the same address.
+    /// Scope of the gateway endpoint; two endpoints may have clients with the same address.
     pub scope: u32,
     /// Service id.
     pub service: u32,
-    /// Its address.
+    /// Address of the client.
     pub addr: Addr,
 }
 
 impl Client {
-    /// A flow key in form only.
+    /// Encodes the client in the form of a flow key.
     #[inline(always)]
     fn key(&self, service: u32) -> FlowKey {
         let (low, high) = (self.addr, Addr::UNSPECIFIED);
@@ -37,12 +37,12 @@ impl Client {
     }
 }
 
-/// The backend that a client stays with.
+/// The backend to which a client has affinity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stay {
     /// Backend id.
     pub backend: u32,
-    /// The backend's incarnation when it was noted.
+    /// Incarnation of the backend when the entry was written.
     pub incarnation: u32,
 }
 
@@ -53,7 +53,7 @@ pub struct Affinities<'r> {
 }
 
 impl<'r> Affinities<'r> {
-    /// The table of a region.
+    /// Returns the affinity table of a region.
     #[inline]
     pub fn new(region: &'r Region) -> Affinities<'r> {
         let entries = region.slice(Section::Affinities);
@@ -66,31 +66,31 @@ impl<'r> Affinities<'r> {
         &self.index
     }
 
-    /// The same table for one writer: what its lock words say.
+    /// Returns the table with the identity that this writer stores in lock words.
     pub fn as_owner(self, lcore: u8, epoch: u32) -> Affinities<'r> {
         Affinities { index: self.index.as_owner(lcore, epoch) }
     }
 
-    /// What a slot is picked by for a client of whom nothing is known: the same for all services,
-    /// so that appliances which share their seed agree on it.
+    /// Hash that selects a slot for a client without an entry. It does not depend on the service,
+    /// and appliances that share a seed compute the same value.
     #[inline(always)]
     pub fn hash(&self, client: &Client) -> u64 {
         self.index.hash(&client.key(0))
     }
 
-    /// With whom the client stays, if that was noted, and no longer than `affinity_s` seconds ago.
+    /// Returns the client's backend, if an entry was written within the last `affinity_s` seconds.
     #[inline(always)]
     pub fn find(&self, client: &Client, now_s: u32, affinity_s: u32) -> Option<Stay> {
         self.find_left(client, now_s, affinity_s).map(|(stay, _)| stay)
     }
 
-    /// As [`Affinities::find`], with the seconds that are left.
+    /// As [`Affinities::find`], with the remaining time in seconds.
     #[inline(always)]
     pub fn find_left(&self, client: &Client, now_s: u32, affinity_s: u32) -> Option<(Stay, u32)> {
         let hit = self.look_up(&client.key(client.service))?;
         let left_s = hit.last_seen_s.wrapping_sub(now_s);
-        // Another lcore's clock may be a second ahead. What was noted for longer than the service
-        // asks for now is over as well.
+        // Another lcore's clock may be one second ahead. An entry written with a longer timeout
+        // than the service has now is treated as expired.
         if left_s == 0 || left_s > affinity_s.wrapping_add(1) {
             return None;
         }
@@ -102,7 +102,7 @@ impl<'r> Affinities<'r> {
         self.index.find(self.index.hash(key), key)
     }
 
-    /// Notes, or notes once more, with whom the client stays for `affinity_s` seconds from now.
+    /// Writes or renews the client's entry for `affinity_s` seconds from now.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub fn keep(
         &self,
@@ -128,15 +128,15 @@ impl<'r> Affinities<'r> {
         self.index.keep(&filling, over)
     }
 
-    /// Frees what a killed fastpath left locked or half written. To be called at every start of a
-    /// fastpath before any lcore runs. Returns how many clients it forgot.
+    /// Releases locks and clears half-written entries of a killed fastpath. Every start of fastpath
+    /// calls it before any lcore runs. Returns the number of removed clients.
     #[cfg(not(target_arch = "bpf"))]
     pub fn recover(&self) -> u32 {
         self.index.rebuild(|_, _, _| true).0
     }
 }
 
-/// Whether that second has come.
+/// Returns whether the time of expiry has been reached.
 fn is_over(until_s: u32, now_s: u32) -> bool {
     let left_s = until_s.wrapping_sub(now_s);
     left_s == 0 || left_s > u32::MAX / 2
@@ -172,13 +172,13 @@ mod tests {
         {
             assert_eq!(table.find(&other, 101, 60), None);
         }
-        // Noted once more it stays longer, also with another.
+        // Renewal extends the time, also with another backend.
         table.keep(&client(1), &stay(4), 150, 60).unwrap();
         assert_eq!(table.find(&client(1), 209, 60), Some(stay(4)));
         table.keep(&client(1), &stay(5), 160, 60).unwrap();
         assert_eq!(table.find(&client(1), 219, 60), Some(stay(5)));
         assert_eq!(table.find(&client(1), 220, 60), None);
-        // A service that asks for less now does not honour what was noted for longer.
+        // After a service's timeout was lowered, entries with a longer timeout are not used.
         table.keep(&client(2), &stay(4), 300, 3600).unwrap();
         assert_eq!(table.find(&client(2), 301, 60), None);
         assert_eq!(table.find(&client(2), 3_850, 60), Some(stay(4)));

@@ -1,11 +1,11 @@
-//! Atomic words, the same to processes and to the kernel's program.
+//! Atomic words with one interface in processes and in the BPF program.
 //!
-//! For processes they are std's. Rust's BPF target knows one thread only and would make plain loads
-//! and stores of its atomics; so there they are inline assembly. All that change a word order
-//! everything, as BPF's atomics do that return a value. Loads and stores are plain ones that the
-//! compiler neither drops nor moves past each other: on x86, which keeps loads in order and stores
-//! in order, these are acquire and release. On AArch64 they would not be: it needs the instructions
-//! for that (BPF version 4, Linux 6.15), so the program is for x86 only until then.
+//! In processes they are those of std. Rust's BPF target assumes a single thread and would turn
+//! atomics into plain loads and stores, so they are inline assembly there. Read-modify-write
+//! operations are fully ordered, as BPF atomics that return a value are. Loads and stores are plain
+//! instructions that the compiler neither drops nor reorders. On x86, which keeps the order of
+//! loads and of stores, these are acquire and release. AArch64 needs explicit instructions for this
+//! (BPF version 4, Linux 6.15), so the program supports x86 only until then.
 
 #[cfg(not(target_arch = "bpf"))]
 pub use std::hint::spin_loop;
@@ -17,7 +17,7 @@ pub use bpf::{AtomicU32, AtomicU64, fence, spin_loop};
 #[cfg(target_arch = "bpf")]
 pub use core::sync::atomic::Ordering;
 
-/// A shared word; loom's stands in for the real one in tests.
+/// A shared 32-bit word; tests substitute the type of loom.
 pub(crate) trait Word {
     fn get(&self, order: Ordering) -> u32;
     fn set(&self, value: u32, order: Ordering);
@@ -46,12 +46,12 @@ mod bpf {
     use core::cell::UnsafeCell;
     use core::sync::atomic::Ordering;
 
-    /// Nothing: the words around it are ordered by themselves. (LLVM can't translate a fence here,
-    /// and an assembly without instructions breaks the program's line table.)
+    /// Does nothing: the words around it are ordered already. (LLVM cannot translate a fence for
+    /// BPF, and assembly without instructions breaks the program's line table.)
     #[inline(always)]
     pub fn fence(_: Ordering) {}
 
-    /// A short while, so that a few of them outlast a record that another CPU is writing.
+    /// Waits briefly, so that a few calls outlast another CPU's write of a record.
     #[inline(always)]
     pub fn spin_loop() {
         // SAFETY: a register is counted down.
@@ -63,7 +63,7 @@ mod bpf {
     macro_rules! words {
         ($($name:ident $of:ident $register:ident $exchange:literal $compare:literal $size:tt;)*)
         => {$(
-            /// A word in a value of a map.
+            /// An atomic word in a map value.
             #[repr(transparent)]
             #[derive(Debug, Default)]
             pub struct $name(UnsafeCell<$of>);
@@ -72,26 +72,26 @@ mod bpf {
             unsafe impl Sync for $name {}
 
             impl $name {
-                /// A word.
+                /// Creates a word with a value.
                 pub const fn new(value: $of) -> $name {
                     $name(UnsafeCell::new(value))
                 }
 
-                /// What it says.
+                /// Returns the value.
                 #[inline(always)]
                 pub fn load(&self, _: Ordering) -> $of {
                     // SAFETY: a word in a value of a map; one instruction.
                     unsafe { self.0.get().read_volatile() }
                 }
 
-                /// Says something else.
+                /// Replaces the value.
                 #[inline(always)]
                 pub fn store(&self, value: $of, _: Ordering) {
                     // SAFETY: as above.
                     unsafe { self.0.get().write_volatile(value) }
                 }
 
-                /// Says something else, and what it said before.
+                /// Replaces the value and returns the previous one.
                 #[inline(always)]
                 pub fn swap(&self, mut value: $of, _: Ordering) -> $of {
                     // SAFETY: as above.
@@ -102,7 +102,8 @@ mod bpf {
                     value
                 }
 
-                /// Changes it from `old` to `new` if it is `old`.
+                /// Replaces `old` by `new`; returns the current value as an error if it is not
+                /// `old`.
                 #[inline(always)]
                 pub fn compare_exchange(
                     &self,
@@ -120,7 +121,7 @@ mod bpf {
                     if was == old { Ok(was) } else { Err(was) }
                 }
 
-                /// The same; it never fails by itself.
+                /// As `compare_exchange`; it does not fail spuriously.
                 #[inline(always)]
                 pub fn compare_exchange_weak(
                     &self,
@@ -132,7 +133,7 @@ mod bpf {
                     self.compare_exchange(old, new, success, failure)
                 }
 
-                /// Takes from it.
+                /// Subtracts and returns the previous value.
                 #[inline(always)]
                 pub fn fetch_sub(&self, value: $of, order: Ordering) -> $of {
                     self.fetch_add(value.wrapping_neg(), order)

@@ -1,18 +1,18 @@
-//! The checksum of what lies in the region: fast, order-free where it must be, not cryptographic.
+//! Non-cryptographic checksum of the region's contents.
 //!
-//! It finds torn writes, bad memory and foreign files; whoever can write to the region on purpose
-//! is root anyway.
+//! It detects torn writes, memory errors and foreign files. It does not protect against deliberate
+//! changes: a process that can write to the region is root already.
 
 const K: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// One step: mixes a word into a sum.
+/// Mixes a word into a sum.
 #[inline]
 const fn mix(sum: u64, word: u64) -> u64 {
     let x = (sum ^ word).wrapping_mul(K);
     (x ^ (x >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9).rotate_left(23)
 }
 
-/// The checksum of `bytes` under `seed`. A different length gives a different sum.
+/// Checksum of `bytes` under `seed`; it depends on their length as well.
 pub fn checksum(seed: u64, bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     let mut sum = mix(seed, bytes.len() as u64);
@@ -24,7 +24,7 @@ pub fn checksum(seed: u64, bytes: &[u8]) -> u64 {
     mix(mix(sum, u64::from_le_bytes(last)), K)
 }
 
-/// The checksum of words by their little-endian bytes.
+/// Checksum of words, equal to that of their little-endian bytes.
 pub(crate) fn checksum_of_words(seed: u64, mut words: impl ExactSizeIterator<Item = u32>) -> u64 {
     let count = words.len();
     let mut sum = mix(seed, 4 * count as u64);

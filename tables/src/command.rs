@@ -1,7 +1,7 @@
-//! What slowpath tells an lcore, and what an lcore tells slowpath: messages of the rings.
+//! Commands from slowpath to lcores and events from lcores to slowpath: the messages of the rings.
 //!
-//! A message is words from another process: whatever does not decode exactly is refused, so that
-//! encoding what was decoded gives the same words again.
+//! A message consists of words from another process. Decoding accepts exactly the words that
+//! encoding produces, so that encoding a decoded message yields the same words.
 
 mod seen;
 
@@ -11,7 +11,7 @@ use std::fmt;
 
 pub use seen::{Decision, Seen, Stage, Way};
 
-/// A message that is none of ours; the first word says what it began with.
+/// Error for a message of unknown form; contains its first word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NotAMessage(pub u64);
 
@@ -23,25 +23,25 @@ impl fmt::Display for NotAMessage {
 
 impl std::error::Error for NotAMessage {}
 
-/// Which packets to trace; what is absent fits all.
+/// Filter of packets to trace; absent fields match any packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TraceFilter {
     /// Source address.
     pub src: Option<Addr>,
     /// Destination address.
     pub dst: Option<Addr>,
-    /// Source port, host order.
+    /// Source port, in host byte order.
     pub sport: Option<u16>,
-    /// Destination port, host order.
+    /// Destination port, in host byte order.
     pub dport: Option<u16>,
-    /// IP protocol.
+    /// IP protocol number.
     pub proto: Option<u8>,
-    /// How many packets; 0 ends a trace.
+    /// Number of packets to trace; 0 ends a trace.
     pub count: u32,
 }
 
 impl TraceFilter {
-    /// Whether a packet is to be traced.
+    /// Returns whether a packet matches the filter.
     pub fn matches(&self, src: Addr, sport: u16, dst: Addr, dport: u16, proto: u8) -> bool {
         self.src.is_none_or(|wanted| wanted == src)
             && self.dst.is_none_or(|wanted| wanted == dst)
@@ -51,47 +51,47 @@ impl TraceFilter {
     }
 }
 
-/// From slowpath to an lcore.
+/// A message from slowpath to an lcore.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Command {
-    /// Read this generation from the next burst on, and say so with [`Event::Switched`].
+    /// Read this generation from the next burst on, and confirm with [`Event::Switched`].
     Switch {
-        /// A committed generation.
+        /// The committed generation.
         generation: u32,
     },
-    /// Report the stages of the next matching packets. Replaces the filter before it.
+    /// Report the stages of the next matching packets. Replaces the previous filter.
     Trace(TraceFilter),
-    /// Begin (or end) to drain: no new flows, the old ones go on.
+    /// Start or stop draining: no new flows, established flows keep forwarding.
     Drain(bool),
 }
 
-/// From an lcore to slowpath.
+/// A message from an lcore to slowpath.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// The lcore reads this generation now, and no older one any more.
+    /// The lcore now reads this generation and no longer uses older ones.
     Switched {
         /// The generation.
         generation: u32,
     },
-    /// A packet met a next hop without a known MAC address.
+    /// The MAC address of a next hop is needed and not resolved.
     NeighbourWanted {
         /// Next hop id.
         next_hop: u32,
     },
     /// One stage of a traced packet.
     TraceStage {
-        /// Number of the traced packet.
+        /// Sequence number of the traced packet.
         packet: u32,
         /// Number of the [`Stage`].
         stage: u8,
-        /// What was [`Seen`] of it.
+        /// State after the stage: the words of a [`Seen`].
         words: [u64; 5],
     },
-    /// An ICMP error about one of our outer packets told a lower MTU.
+    /// An ICMP error about an outer packet of this appliance reported a lower MTU.
     PathMtu {
         /// Next hop id.
         next_hop: u32,
-        /// Bytes of the largest outer packet.
+        /// Reported MTU in bytes, which limits the outer IP packet.
         mtu: u16,
     },
 }
@@ -104,7 +104,7 @@ const NEIGHBOUR_WANTED: u64 = 18;
 const TRACE_STAGE: u64 = 19;
 const PATH_MTU: u64 = 20;
 
-/// The first word: what it is (8 bits), something small (24 bits), something of 32 bits.
+/// Returns the first word of a message: kind (8 bits), a small value (24 bits), and a 32-bit value.
 const fn first(kind: u64, small: u32, word: u32) -> u64 {
     kind | (small as u64) << 8 | (word as u64) << 32
 }
@@ -114,7 +114,7 @@ const fn short(word: u64) -> Message {
 }
 
 impl Command {
-    /// As a message.
+    /// Encodes the command as a message.
     pub fn encode(&self) -> Message {
         match self {
             Command::Switch { generation } => short(first(SWITCH, 0, *generation)),
@@ -123,7 +123,7 @@ impl Command {
         }
     }
 
-    /// From a message, if it is a command.
+    /// Decodes a message, or fails if it is not a command.
     pub fn decode(message: &Message) -> Result<Command, NotAMessage> {
         let word = message.0[0];
         let (small, high) = ((word as u32) >> 8, (word >> 32) as u32);
@@ -138,7 +138,7 @@ impl Command {
 }
 
 impl Event {
-    /// As a message.
+    /// Encodes the event as a message.
     pub fn encode(&self) -> Message {
         match self {
             Event::Switched { generation } => short(first(SWITCHED, 0, *generation)),
@@ -151,7 +151,7 @@ impl Event {
         }
     }
 
-    /// From a message, if it is an event.
+    /// Decodes a message, or fails if it is not an event.
     pub fn decode(message: &Message) -> Result<Event, NotAMessage> {
         let [word, a, b, c, d, e, ..] = message.0;
         let (small, high) = ((word as u32) >> 8, (word >> 32) as u32);

@@ -1,15 +1,16 @@
-//! Counters: one list with names and help, a page of them per lcore.
+//! Packet and event counters: one list with names and help texts, and one page of counters per
+//! lcore.
 //!
-//! Each word has one writer, its lcore, which adds by a plain load and store; whoever reads sums
-//! the pages up. Counters only grow, also across restarts of either process; those of a service or
-//! backend belong to its id, so that a reader takes a base when an id is used again.
+//! Each word has one writer, its lcore, which adds by a plain load and store; readers sum over all
+//! pages. Counters never decrease, also across restarts of either process. Counters of a service or
+//! backend belong to its id, so a reader takes a new base value when an id is reused.
 //!
 //! ```text
 //! page:  arm 0 | arm 1 | verdicts | others | drops of arm 0 | drops of arm 1 | services | backends
 //! words:    16      16        16       16               64               64     8 each     8 each
 //! ```
-//! The first `region.counted_services` services have a line each, and all others one line together
-//! behind these; backends likewise. Nothing is left uncounted.
+//! The first `region.counted_services` services have one line each; all others share one line that
+//! follows. The same holds for backends, so that every packet is counted.
 
 use crate::atomic::{AtomicU64, Ordering};
 
@@ -41,15 +42,15 @@ macro_rules! counters {
         pub enum $list { $(#[doc = $help] $variant,)* }
 
         impl $list {
-            /// All of them, in the order of their words.
+            /// All counters of this list in the order of their words.
             pub const ALL: &'static [$list] = &[$($list::$variant,)*];
 
-            /// The name in metrics (without `weir_` and `_total`) and in `weir`.
+            /// Name in metrics (without `weir_` and `_total`) and in the output of `weir`.
             pub const fn name(self) -> &'static str {
                 match self { $($list::$variant => $name,)* }
             }
 
-            /// What it counts.
+            /// Description of what is counted.
             pub const fn help(self) -> &'static str {
                 match self { $($list::$variant => $help,)* }
             }
@@ -60,7 +61,8 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Counters of an arm. At rest, without drops: rx + from_kernel + originated = tx + to_kernel.
+    /// Counters of an arm. With no packets in flight and no drops: rx + from_kernel + originated =
+    /// tx + to_kernel.
     ArmCounter at most ARM_WORDS {
         RxPackets "rx_packets" "Packets received from the NIC.",
         RxBytes "rx_bytes" "Bytes received from the NIC, without frame check sequence.",
@@ -75,7 +77,7 @@ counters! {
         KernelLost "kernel_lost_packets" "Packets handed over for the kernel that its interface then refused; after to_kernel.",
     }
 
-    /// What was decided about packets; each has exactly one verdict.
+    /// Packets by verdict; each packet has exactly one.
     VerdictCounter at most ARM_WORDS {
         Return "return" "Back to the gateway, untouched.",
         Tunnel "tunnel" "To a backend in a tunnel, or a probe to it.",
@@ -106,7 +108,7 @@ counters! {
         AnswersUntracked "answers_untracked" "Answers of backends behind GENEVE tunnels that went back to their gateway by their own options, because their flow was in no table.",
     }
 
-    /// Counters of a service, and of a backend.
+    /// Counters of a service or of a backend.
     ServiceCounter at most OBJECT_WORDS {
         Packets "packets" "Packets passed, both directions.",
         Bytes "bytes" "Bytes passed, both directions, as they left.",
@@ -126,12 +128,12 @@ pub struct Counters<'r> {
     backends: usize,
 }
 
-/// The page of one lcore.
+/// Counter page of one lcore.
 #[derive(Clone, Copy)]
 pub struct LcorePage<'r> {
     #[cfg(not(target_arch = "bpf"))]
     words: &'r [AtomicU64],
-    /// The kernel's values are lines of words, in all pages together.
+    /// Map values are lines of words, numbered over all pages.
     #[cfg(target_arch = "bpf")]
     lines: Rows<'r, [AtomicU64; LINE]>,
     #[cfg(target_arch = "bpf")]
@@ -140,13 +142,13 @@ pub struct LcorePage<'r> {
     backends: usize,
 }
 
-/// Words of a cache line, which a value of the kernel's map is; whole pages are made of them.
+/// Words of a cache line, which is the size of a BPF map value; a page is a multiple of it.
 const LINE: usize = 8;
 const _: () = assert!(OBJECT_WORDS == LINE && COUNTER_WORDS.is_multiple_of(LINE));
 
 #[cfg(target_arch = "bpf")]
 impl Region {
-    /// The page of a processor. One that there is no room for counts nothing.
+    /// Returns the page of a CPU. A CPU beyond the configured number counts nothing.
     #[inline(always)]
     pub fn page(&self, index: u32) -> LcorePage<'static> {
         let (services, backends) = self.counted();
@@ -162,7 +164,7 @@ impl Region {
 
 #[cfg(not(target_arch = "bpf"))]
 impl Region {
-    /// The counters.
+    /// Returns the counters of all lcores.
     pub fn counters(&self) -> Counters<'_> {
         let (services, backends) = self.sizes().counted();
         Counters {
@@ -176,30 +178,30 @@ impl Region {
 
 #[cfg(not(target_arch = "bpf"))]
 impl<'r> Counters<'r> {
-    /// The page of lcore `index`, if there is room for such an lcore.
+    /// Returns the page of lcore `index`, or `None` beyond the configured number of lcores.
     pub fn lcore(&self, index: u32) -> Option<LcorePage<'r>> {
         let words = self.words.chunks_exact(self.page_words).nth(index as usize)?;
         Some(LcorePage { words, services: self.services, backends: self.backends })
     }
 
-    /// All pages.
+    /// All pages in the order of lcores.
     pub fn pages(&self) -> impl Iterator<Item = LcorePage<'r>> {
         let (services, backends) = (self.services, self.backends);
         let pages = self.words.chunks_exact(self.page_words);
         pages.map(move |words| LcorePage { words, services, backends })
     }
 
-    /// Whether a service has counters of its own, and not those of all others.
+    /// Returns whether a service has counters of its own instead of the shared ones.
     pub fn counts_service(&self, id: u32) -> bool {
         (id as usize) < self.services
     }
 
-    /// Whether a backend has counters of its own.
+    /// Returns whether a backend has counters of its own instead of the shared ones.
     pub fn counts_backend(&self, id: u32) -> bool {
         (id as usize) < self.backends
     }
 
-    /// The sum of something over all lcores, such as `sum(|page| page.dropped(0, reason))`.
+    /// Sums a value over all lcores, for example `sum(|page| page.dropped(0, reason))`.
     pub fn sum(&self, one: impl Fn(&LcorePage<'r>) -> u64) -> u64 {
         self.pages().map(|page| one(&page)).fold(0, u64::wrapping_add)
     }
@@ -219,7 +221,7 @@ impl<'r> LcorePage<'r> {
         Some(&line[word % LINE])
     }
 
-    /// Adds to a word; only the page's own lcore does.
+    /// Adds to a word. Only the page's own lcore may call it.
     #[inline(always)]
     fn add(&self, word: usize, n: u64) {
         if let Some(cell) = self.word(word) {
@@ -227,8 +229,7 @@ impl<'r> LcorePage<'r> {
         }
     }
 
-    /// Adds to a word and to the next one, which lies in the same line: in the kernel each line is
-    /// a look-up.
+    /// Adds to a word and to the next word of the same line, with one map lookup for both.
     #[inline(always)]
     #[cfg(target_arch = "bpf")]
     fn add_both(&self, word: usize, n: u64, next: u64) {
@@ -253,38 +254,38 @@ impl<'r> LcorePage<'r> {
         self.word(word).map_or(0, |cell| cell.load(Ordering::Relaxed))
     }
 
-    /// Counts for an arm: 0 ingress, 1 egress.
+    /// Adds `n` to a counter of an arm: 0 ingress, 1 egress.
     #[inline(always)]
     pub fn arm(&self, arm: u8, counter: ArmCounter, n: u64) {
         self.add(arm_word(arm, counter), n);
     }
 
-    /// Counts a packet and its bytes, for an arm; `packets` has its bytes beside it.
+    /// Counts a packet and its bytes for an arm; the byte counter follows the counter `packets`.
     #[inline(always)]
     pub fn arm_packet(&self, arm: u8, packets: ArmCounter, bytes: u64) {
         self.add_both(arm_word(arm, packets), 1, bytes);
     }
 
-    /// Counts `n` packets of one verdict.
+    /// Adds `n` packets to a verdict.
     #[inline(always)]
     pub fn verdict(&self, verdict: VerdictCounter, n: u64) {
         self.add(VERDICTS + verdict as usize, n);
     }
 
-    /// Counts for the lcore.
+    /// Adds `n` to a counter of the lcore.
     #[inline(always)]
     pub fn count(&self, counter: Counter, n: u64) {
         self.add(OTHERS + counter as usize, n);
     }
 
-    /// Counts one dropped packet that had come by `arm`, and its verdict.
+    /// Counts the drop verdict and the reason of a packet received on `arm`.
     #[inline(always)]
     pub fn drop(&self, arm: u8, reason: DropReason) {
         self.verdict(VerdictCounter::Drop, 1);
         self.add(drop_word(arm, reason), 1);
     }
 
-    /// Counts for a service (`NONE` for none).
+    /// Adds `n` to a counter of a service (`NONE` for none).
     #[inline(always)]
     pub fn service(&self, id: u32, counter: ServiceCounter, n: u64) {
         if let Some(word) = object_word(id, self.services) {
@@ -292,7 +293,7 @@ impl<'r> LcorePage<'r> {
         }
     }
 
-    /// Counts for a backend (`NONE` for none).
+    /// Adds `n` to a counter of a backend (`NONE` for none).
     #[inline(always)]
     pub fn backend(&self, id: u32, counter: ServiceCounter, n: u64) {
         if let Some(word) = object_word(id, self.backends) {
@@ -300,13 +301,13 @@ impl<'r> LcorePage<'r> {
         }
     }
 
-    /// Where the backends' lines begin: behind those of services and of the other services.
+    /// Offset of the backends' lines, which follow those of counted services and the shared one.
     #[inline(always)]
     const fn first_backend(&self) -> usize {
         OBJECTS + (self.services + 1) * OBJECT_WORDS
     }
 
-    /// Counts a packet that passes for a service and its backend (`NONE` for none).
+    /// Counts a forwarded packet for a service and its backend (`NONE` for none).
     #[inline(always)]
     pub fn passage(&self, service: u32, backend: u32, bytes: u64) {
         let packets = ServiceCounter::Packets as usize;
@@ -318,39 +319,39 @@ impl<'r> LcorePage<'r> {
         }
     }
 
-    /// Counts a flow that ended.
+    /// Counts the end of a flow for its service and backend.
     pub fn flow_ended(&self, service: u32, backend: u32) {
         self.service(service, ServiceCounter::EndedFlows, 1);
         self.backend(backend, ServiceCounter::EndedFlows, 1);
     }
 
-    /// Counts a dropped packet for its service as well.
+    /// Counts a dropped packet for its service, in addition to the drop reason.
     #[inline]
     pub fn service_drop(&self, service: u32) {
         self.service(service, ServiceCounter::Drops, 1);
     }
 
-    /// What was counted for an arm.
+    /// Value of a counter of an arm.
     pub fn arm_count(&self, arm: u8, counter: ArmCounter) -> u64 {
         self.get(arm_word(arm, counter))
     }
 
-    /// Packets of a verdict.
+    /// Number of packets with a verdict.
     pub fn verdict_count(&self, verdict: VerdictCounter) -> u64 {
         self.get(VERDICTS + verdict as usize)
     }
 
-    /// What was counted for the lcore.
+    /// Value of a counter of the lcore.
     pub fn lcore_count(&self, counter: Counter) -> u64 {
         self.get(OTHERS + counter as usize)
     }
 
-    /// Packets that came by `arm` and were dropped for this reason.
+    /// Number of packets received on `arm` and dropped for this reason.
     pub fn dropped(&self, arm: u8, reason: DropReason) -> u64 {
         self.get(drop_word(arm, reason))
     }
 
-    /// What was counted for a service; 0 where it has no counters of its own.
+    /// Value of a service's counter; 0 if it has no counters of its own.
     pub fn service_count(&self, id: u32, counter: ServiceCounter) -> u64 {
         if id as usize >= self.services {
             return 0;
@@ -358,7 +359,7 @@ impl<'r> LcorePage<'r> {
         self.get(OBJECTS + id as usize * OBJECT_WORDS + counter as usize)
     }
 
-    /// What was counted for a backend; 0 where it has no counters of its own.
+    /// Value of a backend's counter; 0 if it has no counters of its own.
     pub fn backend_count(&self, id: u32, counter: ServiceCounter) -> u64 {
         if id as usize >= self.backends {
             return 0;
@@ -366,12 +367,12 @@ impl<'r> LcorePage<'r> {
         self.get(self.first_backend() + id as usize * OBJECT_WORDS + counter as usize)
     }
 
-    /// What was counted for all services that have no counters of their own.
+    /// Value of the counter shared by all services without counters of their own.
     pub fn other_services_count(&self, counter: ServiceCounter) -> u64 {
         self.get(OBJECTS + self.services * OBJECT_WORDS + counter as usize)
     }
 
-    /// What was counted for all backends that have no counters of their own.
+    /// Value of the counter shared by all backends without counters of their own.
     pub fn other_backends_count(&self, counter: ServiceCounter) -> u64 {
         self.get(self.first_backend() + self.backends * OBJECT_WORDS + counter as usize)
     }
@@ -387,8 +388,8 @@ const fn drop_word(arm: u8, reason: DropReason) -> usize {
     DROPS + (arm & 1) as usize * MAX_REASONS + reason as usize
 }
 
-/// The line of a service or backend: its own one, or the line behind the `counted` ones that all
-/// others share.
+/// Offset of the line of a service or backend within its kind: its own line, or the shared line
+/// that follows the `counted` ones. `None` for [`NONE`].
 #[inline(always)]
 const fn object_word(id: u32, counted: usize) -> Option<usize> {
     let line = if (id as usize) < counted { id as usize } else { counted };

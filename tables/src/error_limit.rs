@@ -1,11 +1,11 @@
-//! Limits of ICMP errors (RFC 1812 4.3.2.8, RFC 4443 2.4 f): how many of its own an lcore sends in
-//! a second, by arm and by the receiver's network, and how many about our own packets it looks at.
-//! Both planes ask here.
+//! Rate limits of ICMP errors (RFC 1812 4.3.2.8, RFC 4443 2.4 f), for both data planes: errors that
+//! an lcore sends per second, by arm and by the receiver's network, and received errors about own
+//! packets that it evaluates per second.
 //!
-//! A sender chooses the source of its packets, and so the receiver of the errors about them. The
-//! limit of the receiver's network keeps Weir from being used against a network, that of the arm
-//! bounds the work and the bytes in all. Each kind of error has its own of the arm, so that packets
-//! whose TTL ends here don't keep senders from learning their path MTU.
+//! A sender chooses the source address of its packets, and thereby the receiver of errors about
+//! them. The limit per network prevents the use of Weir against a network; the limit per arm bounds
+//! total work and bandwidth. Each kind of error has its own limit per arm, so that a flood of
+//! packets with expired TTL does not prevent senders from learning their path MTU.
 
 use packet::addr::Addr;
 use packet::flow::FlowKey;
@@ -13,21 +13,21 @@ use packet::flow::FlowKey;
 use crate::record::ErrorLimits;
 use crate::token_bucket::{Rate, SECOND_NS, TokenBucket};
 
-/// Networks that have a bucket; more share one. A power of two.
+/// Number of buckets for networks, which are assigned by hash. A power of two.
 pub const NETWORKS: usize = 256;
 
-/// An error that is to be sent.
+/// An ICMP error about to be sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Sending {
-    /// The arm.
+    /// Arm on which it is sent: 0 ingress, 1 egress.
     pub arm: u8,
-    /// A too-big one; else time exceeded.
+    /// Whether it is a too-big error; else it is a time-exceeded error.
     pub too_big: bool,
-    /// The hash of the receiver's [`network_key`].
+    /// Hash of the receiver's [`network_key`].
     pub network: u64,
 }
 
-/// What an lcore has sent and looked at in this second. One lcore writes.
+/// Token buckets of one lcore, which is their only writer.
 #[repr(C)]
 #[derive(Debug)]
 pub struct ErrorLimit {
@@ -36,7 +36,8 @@ pub struct ErrorLimit {
     networks: [TokenBucket; NETWORKS],
 }
 
-/// So many a second. Time is looked at in whole seconds here, so that a new one brings all of them.
+/// Returns the rate for a limit per second. Time has a resolution of one second here, so each new
+/// second refills the buckets.
 #[inline(always)]
 fn rate(per_s: u32) -> Rate {
     Rate { per_s, depth_ns: SECOND_NS }
@@ -48,7 +49,7 @@ fn ns(now_s: u32) -> u64 {
 }
 
 impl ErrorLimit {
-    /// Nothing sent yet.
+    /// Creates full buckets.
     pub const fn new() -> ErrorLimit {
         ErrorLimit {
             arms: [const { TokenBucket::new() }; 4],
@@ -57,13 +58,13 @@ impl ErrorLimit {
         }
     }
 
-    /// Whether one more error may be sent; takes a token if so.
+    /// Returns whether an error may be sent, and consumes a token if so.
     #[inline(always)]
     pub fn may_send(&self, sending: &Sending, limits: &ErrorLimits, now_s: u32) -> bool {
         let arm = usize::from(sending.arm & 1) * 2 + usize::from(sending.too_big);
         let arm = &self.arms[arm & 3];
         let network = &self.networks[sending.network as usize & (NETWORKS - 1)];
-        // A network that is beyond its limit takes nothing of what the others share.
+        // A network beyond its limit consumes no tokens of the shared arm.
         let (to_network, by_arm) = (rate(limits.to_network), rate(limits.by_arm));
         let may = network.has_one(to_network, ns(now_s)) && arm.has_one(by_arm, ns(now_s));
         if may {
@@ -73,7 +74,7 @@ impl ErrorLimit {
         may
     }
 
-    /// Whether one more error about a packet of ours may be looked at; takes a token if so.
+    /// Returns whether an error about an own packet may be evaluated, and consumes a token if so.
     #[inline(always)]
     pub fn may_learn(&self, limits: &ErrorLimits, now_s: u32) -> bool {
         let (rate, now_ns) = (rate(limits.path_mtu), ns(now_s));
@@ -91,8 +92,8 @@ impl Default for ErrorLimit {
     }
 }
 
-/// What the network of `addr` is hashed by. By the region's key, nobody can choose networks that
-/// share a bucket.
+/// Returns the key by which the network of `addr` is hashed: an IPv4 /24 or IPv6 /64. Hashing by
+/// the region's secret key prevents senders from choosing networks that share a bucket.
 #[inline(always)]
 pub fn network_key(addr: &Addr) -> FlowKey {
     let [a, b, c, d] = addr.words;
@@ -121,7 +122,7 @@ mod tests {
                 (0..9).filter(move |_| limit.may_send(&sending(0, false, network), &LIMITS, now_s))
             };
             assert_eq!([1, 2, 3, 4].map(|network| sent(network).count()), [2, 2, 1, 0]);
-            // Others have theirs: of the other arm, and of the other kind.
+            // The other arm and the other kind of error have their own limits.
             for (arm, too_big) in [(0, true), (1, false), (1, true)] {
                 assert!(limit.may_send(&sending(arm, too_big, 5 + u64::from(arm)), &LIMITS, now_s));
             }

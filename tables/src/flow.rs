@@ -1,22 +1,21 @@
-//! Flows: both directions of a connection, found by either, kept across a restart.
+//! Flow table: both directions of a connection, found by either, preserved across restarts.
 //!
 //! ```text
 //!  packet from the gateway --> front entry --+
 //!                                            +--> path record: backend, NAT, gateway leg, options
-//!  answer from the backend --> back entry  --+
+//!  reply from the backend  --> back entry  --+
 //! ```
-//! Keys are the same in both directions, so a flow has one entry per *side* of Weir: `front` as the
+//! Keys are equal for both directions, so a flow has one entry per *side* of Weir: `front` as the
 //! gateway sees it, in the gateway's scope, and `back` as the backend sees it, in the plain scope.
-//! Where both would be the same key, or answers come back in a tunnel that carries the scope, there
-//! is no back entry. Both are inserted or neither. All lcores share one table; readers lock none.
+//! There is no back entry if both keys are equal, or if replies arrive in a tunnel that carries the
+//! scope. Both entries are inserted, or neither. All lcores share one table; readers take no locks.
 //!
-//! Beside a path stands what its front entry says, for those who know the path and need no look-up
-//! ([`Flows::meet`], [`lately`]).
+//! Each path has a front record with a copy of its front entry, for callers that have the path's id
+//! and need no lookup ([`Flows::meet`], [`lately`]).
 //!
-//! A full table refuses new flows and never throws out a confirmed one; flows that nobody has
-//! confirmed yet have a budget of their own and end where room is short (`unconfirmed`). All of it
-//! is in the region: a new fastpath calls [`Flows::recover`] and goes on with the flows of the last
-//! one.
+//! A full table rejects new flows and never evicts a confirmed one. Unconfirmed flows have a budget
+//! of their own and are evicted when space is short (`unconfirmed`). All of this is in the region:
+//! a new fastpath calls [`Flows::recover`] and continues with the flows of its predecessor.
 
 mod budget;
 mod copies;
@@ -79,20 +78,20 @@ pub use tcp::TcpState;
 pub use unconfirmed::PORTS;
 pub use words::{MAX_OPTIONS, OptionRoom, Options};
 
-/// How many path records an lcore takes at a time.
+/// Number of path records that an lcore takes from a shared list at a time.
 #[cfg(not(target_arch = "bpf"))]
 const REFILL: u32 = 32;
 
-/// The two ends of a flow as its gateway's side sees them.
+/// Both ends of a flow as seen on its gateway's side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ends {
-    /// Who began: the client.
+    /// Address and port of the initiator: the client.
     pub initiator: (Addr, u16),
-    /// Whom it asked for: the frontend.
+    /// Address and port of the target: the frontend.
     pub target: (Addr, u16),
-    /// The gateway's scope.
+    /// Scope of the gateway endpoint.
     pub scope: u32,
-    /// IP protocol.
+    /// IP protocol number.
     pub proto: u8,
 }
 
@@ -104,12 +103,12 @@ pub struct Flows<'r> {
     fronts: Rows<'r, Front>,
     slabs: Rows<'r, Slab>,
     state: Rows<'r, State>,
-    /// Which line of `state` is this lcore's own; 0, the shared one, without
-    /// [`Flows::of_lcore`].
+    /// Index of this lcore's line in `state`; 0, the shared line, without [`Flows::of_lcore`].
     line: u32,
     path_links: Rows<'r, AtomicU32>,
     slab_links: Rows<'r, AtomicU32>,
-    /// The kernel's program takes them where it needs them: its stack has no room for one more.
+    /// The BPF program creates this view where it is needed, since its stack is too small for it
+    /// here.
     #[cfg(not(target_arch = "bpf"))]
     copies: Rows<'r, LegCopy>,
     unconfirmed: Rows<'r, AtomicU64>,
@@ -119,7 +118,8 @@ pub struct Flows<'r> {
 }
 
 impl<'r> Flows<'r> {
-    /// The table of a region. Before the first insert of a process: [`Flows::recover`].
+    /// Returns the flow table of a region. A process calls [`Flows::recover`] before its first
+    /// insert.
     #[inline]
     pub fn new(region: &'r Region) -> Flows<'r> {
         let entries = region.slice(Section::FlowIndex);
@@ -142,9 +142,9 @@ impl<'r> Flows<'r> {
         }
     }
 
-    /// The table for an lcore, with path records, counts and ring slots of its own where the region
-    /// has a line for it. In kernel maps programs and their loader share one line: what one of them
-    /// gave back, the other would not find elsewhere.
+    /// Returns the table for an lcore, with its own path records, counts and ring slots if the
+    /// region has a line for it. In kernel maps, programs and their loader share one line, because
+    /// neither searches the other's lists for freed records.
     #[cfg(not(target_arch = "bpf"))]
     pub fn of_lcore(region: &'r Region, lcore: u8, epoch: u32) -> Flows<'r> {
         let flows = Flows::new(region).as_owner(lcore, epoch);
@@ -153,25 +153,25 @@ impl<'r> Flows<'r> {
         Flows { line: if has_own { line } else { 0 }, ..flows }
     }
 
-    /// The line that all share.
+    /// The shared state line.
     #[inline(always)]
     fn state(&self) -> Option<&'r State> {
         self.state.row(0)
     }
 
-    /// The line that this lcore counts in and takes path records from.
+    /// The state line in which this lcore counts and from which it takes path records.
     #[inline(always)]
     fn own_state(&self) -> Option<&'r State> {
         self.state.row(self.line)
     }
 
-    /// The path records that this lcore took or gave back.
+    /// Free list of the path records that this lcore took or freed.
     #[inline(always)]
     fn free_paths(&self) -> Option<FreeList<'r>> {
         Some(FreeList::new(&self.own_state()?.paths, self.path_links))
     }
 
-    /// Takes a path record; [`NONE`](crate::record::NONE) when all are in use.
+    /// Allocates a path record; returns [`NONE`](crate::record::NONE) if all are in use.
     #[inline(always)]
     fn take_path(&self) -> u32 {
         let Some(own) = self.free_paths() else { return crate::record::NONE };
@@ -183,15 +183,15 @@ impl<'r> Flows<'r> {
         id
     }
 
-    /// As [`Flows::take_path`], where the lcore has none of its own: some of those that all share,
-    /// else some of another lcore's.
+    /// As [`Flows::take_path`] if the lcore's list is empty: takes records from the shared list, or
+    /// else from another lcore's.
     #[cold]
     #[cfg(not(target_arch = "bpf"))]
     fn take_elsewhere(&self, own: FreeList<'r>) -> u32 {
         for (line, state) in (0..).zip(self.state) {
             let other = FreeList::new(&state.paths, self.path_links);
             if line != self.line && own.refill(&other, REFILL) {
-                // Another lcore may have taken all of them again.
+                // Another lcore may have taken them in the meantime.
                 let id = own.pop();
                 if id != crate::record::NONE {
                     return id;
@@ -206,7 +206,7 @@ impl<'r> Flows<'r> {
         Some(FreeList::new(&self.state()?.slabs, self.slab_links))
     }
 
-    /// The same table for one writer: what its lock words say.
+    /// Returns the table with the identity that this writer stores in lock words.
     #[inline]
     pub fn as_owner(self, lcore: u8, epoch: u32) -> Flows<'r> {
         Flows { index: self.index.as_owner(lcore, epoch), ..self }
@@ -217,27 +217,27 @@ impl<'r> Flows<'r> {
         &self.index
     }
 
-    /// The hash that `prefetch` and `find` want.
+    /// Hash of a key, for [`Flows::prefetch`] and [`Flows::find`].
     #[inline(always)]
     pub fn hash(&self, key: &FlowKey) -> u64 {
         self.index.hash(key)
     }
 
-    /// Asks for the cache lines that [`Flows::find`] will most likely read.
+    /// Prefetches the cache lines that [`Flows::find`] most likely reads.
     #[inline(always)]
     pub fn prefetch(&self, hash: u64) {
         self.index.prefetch(hash);
     }
 
-    /// Asks for the entry that [`Flows::insert`] will most likely fill for a key that is not there;
-    /// reads the line that [`Flows::prefetch`] asked for.
+    /// Prefetches the entry that [`Flows::insert`] most likely fills for a key that is not in the
+    /// table. Reads the line that [`Flows::prefetch`] fetched.
     #[cfg(not(target_arch = "bpf"))]
     #[inline(always)]
     pub fn prefetch_claim(&self, hash: u64) {
         self.index.prefetch_claim(hash);
     }
 
-    /// Asks for the line that [`Flows::forward`] reads.
+    /// Prefetches the line that [`Flows::forward`] reads.
     #[inline(always)]
     pub fn prefetch_path(&self, hit: &Hit) {
         if let Some(path) = self.paths.row(hit.path) {
@@ -245,8 +245,8 @@ impl<'r> Flows<'r> {
         }
     }
 
-    /// Asks for what an answer reads: three lines of the path, and the front entry for
-    /// [`Flows::ends`] (which the digest of a back entry names).
+    /// Prefetches what a reply needs: three lines of the path, and the front entry for
+    /// [`Flows::ends`] (a back entry stores its number as digest).
     #[inline(always)]
     pub fn prefetch_answer(&self, hit: &Hit) {
         if let Some(path) = self.paths.row(hit.path) {
@@ -257,41 +257,42 @@ impl<'r> Flows<'r> {
         }
     }
 
-    /// The entry of a key. `hash` is [`Flows::hash`] of it.
+    /// Returns the entry of a key. `hash` is its [`Flows::hash`].
     #[inline(always)]
     pub fn find(&self, hash: u64, key: &FlowKey) -> Option<Hit> {
         self.index.find(hash, key)
     }
 
-    /// As [`Flows::find`], written where it shall stand.
+    /// As [`Flows::find`], with the result written to `out`.
     #[cfg(not(target_arch = "bpf"))]
     #[inline(always)]
     pub fn find_to(&self, hash: u64, key: &FlowKey, out: &mut Option<Hit>) {
         self.index.find_to(hash, key, out);
     }
 
-    /// Begins [`Flows::find_likely`]; as much as possible should be done in between.
+    /// Begins [`Flows::find_likely`]; callers do other work in between to hide the latency.
     #[cfg(target_arch = "bpf")]
     #[inline(always)]
     pub fn ask(&self, hash: u64) -> Option<Asked<'r>> {
         self.index.ask(hash)
     }
 
-    /// As [`Flows::find`], if it is found at once: what is not may still be there.
+    /// As [`Flows::find`], limited to the likely slots: a key that it does not find may be in the
+    /// table.
     #[cfg(target_arch = "bpf")]
     #[inline(always)]
     pub fn find_likely(&self, asked: &Asked<'_>, key: &FlowKey) -> Option<Hit> {
         self.index.find_likely(asked, key)
     }
 
-    /// Whether no flow has a key with this hash, but for one that begins at this moment.
+    /// Returns whether no flow has a key with this hash, except one that begins concurrently.
     #[cfg(target_arch = "bpf")]
     #[inline(always)]
     pub fn lacks(&self, hash: u64) -> bool {
         self.index.lacks(hash)
     }
 
-    /// The flow is in use. Writes only when the second changed since.
+    /// Marks the flow as in use. Stores only if the second has changed.
     #[inline(always)]
     pub fn touch(&self, hit: &Hit, now_s: u32) {
         if hit.last_seen_s != now_s
@@ -301,13 +302,14 @@ impl<'r> Flows<'r> {
         }
     }
 
-    /// What becomes of packets from the initiator. Reads line 0 only.
+    /// Returns how packets from the initiator are forwarded. Reads line 0 only.
     #[inline(always)]
     pub fn forward(&self, hit: &Hit) -> Result<Forward, Missed> {
         self.consistent(hit, Stored::forward)
     }
 
-    /// As [`Flows::forward`], written where it shall stand; after an error it says nothing of use.
+    /// As [`Flows::forward`], with the result written to `out`, which is unspecified after an
+    /// error.
     #[inline(always)]
     pub fn forward_to(&self, hit: &Hit, out: &mut Forward) -> Result<(), Missed> {
         match self.consistent(hit, |path| *out = path.forward()) {
@@ -316,9 +318,9 @@ impl<'r> Flows<'r> {
         }
     }
 
-    /// As [`Flows::forward_to`], of a path whose gateway leg somebody is changing and does not get
-    /// on with: an lcore that the kernel took off its CPU. But for the leg's own words, line 0
-    /// stays as it is from the flow's begin to its end.
+    /// As [`Flows::forward_to`], for a path whose gateway leg is being updated by a writer that
+    /// makes no progress: an lcore that the kernel preempted. Except for the leg's own words, line
+    /// 0 is constant for the lifetime of the flow.
     #[cold]
     #[cfg_attr(target_arch = "bpf", inline(always))]
     fn forward_held(&self, hit: &Hit, out: &mut Forward) -> Result<(), Missed> {
@@ -327,18 +329,19 @@ impl<'r> Flows<'r> {
         *out = path.forward();
         out.flags &= !PATH_RESPONDER_LEG;
         if !out.is_nat() {
-            // The words of its digest.
+            // These words contain the digest of the responder's leg.
             out.nat_or_digest = NatOrDigest::NONE;
         }
         if path.is_live() && entry.still(hit.stamp) { Ok(()) } else { Err(Missed::Gone) }
     }
 
-    /// Also where the flow came from and the gateway's options, for what goes to the gateway: as
-    /// the latest packet of the same direction had them, if the gateway brings that direction, and
-    /// else the other. Reads all three lines, and a slab where the options are long or the
-    /// responder's leg is another. While the leg is being changed, it is the one of before; the
-    /// kernel's program asks
-    /// [`Flows::answer_held`] for that, in a function of its own.
+    /// Returns the whole path, including the gateway leg and its options, for packets to the
+    /// gateway. The leg is that of the latest packet in the same direction if the gateway sends
+    /// that direction, else in the other. Reads all three lines, and a slab if options are long or
+    /// the responder's leg differs.
+    ///
+    /// While the leg is being updated, the previous leg is returned. The BPF program calls
+    /// [`Flows::answer_held`] for that, in a separate function.
     #[inline(always)]
     pub fn answer(&self, hit: &Hit, from_initiator: bool, out: &mut Answer) -> Result<(), Missed> {
         let copy = |path: &Stored| path.answer(from_initiator, self.slabs, out);
@@ -349,8 +352,8 @@ impl<'r> Flows<'r> {
         }
     }
 
-    /// Who began the flow and whom it asked for, as its gateway's side sees it: what an answer is
-    /// rewritten to.
+    /// Returns initiator and target of the flow as seen on its gateway's side, to which replies are
+    /// rewritten.
     #[inline(always)]
     pub fn ends(&self, hit: &Hit) -> Result<Ends, Missed> {
         let front = if hit.is_front() { hit.entry } else { hit.digest };
@@ -368,14 +371,14 @@ impl<'r> Flows<'r> {
         })
     }
 
-    /// Runs `copy` until it saw one state of the path, and makes sure that the entry found still
-    /// refers to it: a path is given to another flow only after its entries ended.
+    /// Runs `copy` until it read a consistent path, and verifies that the found entry still refers
+    /// to it: a path record is reused only after its entries ended.
     #[inline(always)]
     fn consistent<T>(&self, hit: &Hit, copy: impl FnMut(&Stored) -> T) -> Result<T, Missed> {
         self.consistent_in(hit, path::TRIES, copy)
     }
 
-    /// As [`Flows::consistent`], in so many tries.
+    /// As [`Flows::consistent`], with a limit of `tries`.
     #[inline(always)]
     fn consistent_in<T>(
         &self,
@@ -389,15 +392,16 @@ impl<'r> Flows<'r> {
         if entry.still(hit.stamp) { Ok(copied) } else { Err(Missed::Gone) }
     }
 
-    /// The [`Hit::stamp`] of the flow's front entry, by which [`Flows::revisit`] finds it again.
+    /// Returns the [`Hit::stamp`] of the flow's front entry, by which [`Flows::revisit`] finds it
+    /// again.
     pub fn front_stamp(&self, hit: &Hit) -> Option<u32> {
         let front = if hit.is_front() { hit.entry } else { hit.digest };
         let (_, front) = self.index.read(front)?;
         (front.path == hit.path && front.is_front()).then_some(front.stamp)
     }
 
-    /// The front entry of a flow that was remembered by path and [`Hit::stamp`], if it is still the
-    /// same flow.
+    /// Returns the front entry of a flow stored as path and [`Hit::stamp`], if it is still the same
+    /// flow.
     pub fn revisit(&self, path: u32, stamp: u32) -> Option<Hit> {
         let record = self.paths.row(path)?;
         let front = record.consistent(Stored::forward).ok()?.front;
@@ -405,23 +409,24 @@ impl<'r> Flows<'r> {
         (hit.path == path && hit.stamp == stamp && hit.is_front()).then_some(hit)
     }
 
-    /// How many flows there are; off by those of a moment while lcores begin and end flows.
+    /// Number of live flows; approximate while lcores begin and end flows.
     #[cfg(not(target_arch = "bpf"))]
     pub fn live(&self) -> u32 {
         let live = self.state.iter().map(|state| state.live.load(Relaxed));
         let sum = live.fold(0, u32::wrapping_add);
-        // A flow's end may be seen without its begin.
+        // The end of a flow may be visible before its beginning.
         if sum > u32::MAX / 2 { 0 } else { sum }
     }
 
-    /// How many there may be.
+    /// Maximum number of flows.
     pub fn capacity(&self) -> u32 {
         self.paths.count()
     }
 }
 
-/// What stands beside paths. Only the kernel's programs read it, and [`Flows::recover`] writes it
-/// anew where they take a region over: in a file it would cost each new flow a line.
+/// Returns the front records. Only the BPF programs read them, and [`Flows::recover`] rebuilds them
+/// when these take over a region; in a file-backed region they would cost one cache line per new
+/// flow.
 #[inline(always)]
 fn fronts(region: &Region) -> Rows<'_, Front> {
     #[cfg(not(target_arch = "bpf"))]
@@ -431,15 +436,15 @@ fn fronts(region: &Region) -> Rows<'_, Front> {
     region.slice(Section::PathFronts)
 }
 
-/// For tests that kill an lcore in the midst.
+/// Access for tests that kill an lcore at a given point.
 #[cfg(not(target_arch = "bpf"))]
 impl<'r> Flows<'r> {
-    /// How many buckets some lcore holds locked at this moment, for tests that kill it there.
+    /// Number of locked buckets.
     pub fn locked(&self) -> u32 {
         self.index.locked()
     }
 
-    /// The words that are locked, one for each bucket, for tests that wait for it.
+    /// Lock words, one per bucket, for tests that wait for a lock.
     pub fn lock_words(&self) -> &'r [crate::atomic::AtomicU64] {
         self.index.lock_words()
     }

@@ -1,9 +1,10 @@
-//! Fragments: which flow a datagram's later pieces belong to, which carry no ports.
+//! Fragment table: maps a datagram's later fragments, which have no ports, to its flow.
 //!
-//! The first piece leaves a mark under (scope, source, destination, id, protocol) for 15 s; nothing
-//! is held back. It is the flows' own index with another meaning of the words: `path` and `digest`
-//! name the flow and the stamp of its front entry, so that a mark never leads to a flow that took
-//! over the record since.
+//! The first fragment creates an entry under (scope, source, destination, id, protocol) that
+//! expires after `Timeouts::fragment_s` (15 s by default); no fragment is buffered. The table uses
+//! the flow index with a different meaning of the words: `path` and `digest` store the flow and the
+//! stamp of its front entry, so that an entry never leads to another flow that reused the path
+//! record.
 
 use crate::atomic::Ordering::Relaxed;
 use crate::flow::{Entry, Filling, Index, NotKept, Which};
@@ -13,13 +14,13 @@ use crate::region::Region;
 use packet::addr::Addr;
 use packet::flow::FlowKey;
 
-/// The lifetime by which marks of an earlier second are over.
+/// Lifetime in seconds for which only entries of the current second are live.
 pub const EARLIER_S: u32 = 1;
 
-/// The mark's flag: the datagram comes from the flow's initiator.
+/// Flag of an entry: the flow's initiator sends the datagram.
 const FROM_INITIATOR: u32 = 1;
 
-/// What the pieces of one datagram share.
+/// Fields that all fragments of a datagram share.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct FragmentKey {
     /// Scope, as in a [`FlowKey`].
@@ -35,7 +36,8 @@ pub struct FragmentKey {
 }
 
 impl FragmentKey {
-    /// A flow key in form only: the ends are not put in order, the ports are the identification.
+    /// Encodes the key in the form of a flow key: the ends are not sorted, and the ports are the
+    /// identification.
     #[inline]
     fn index_key(&self) -> FlowKey {
         let proto = u32::from(self.proto);
@@ -43,19 +45,19 @@ impl FragmentKey {
     }
 }
 
-/// Where a datagram's pieces go.
+/// Destination of a datagram's fragments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FragmentTarget {
-    /// With a flow: `Flows::revisit(path, stamp)`.
+    /// Forward with a flow: `Flows::revisit(path, stamp)`.
     Flow {
-        /// The flow's path.
+        /// Path of the flow.
         path: u32,
         /// [`Hit::stamp`](crate::flow::Hit::stamp) of its front entry.
         stamp: u32,
         /// Whether the flow's initiator sends the datagram.
         from_initiator: bool,
     },
-    /// Back to the gateway, as the first piece went.
+    /// Return to the gateway, like the first fragment.
     Return,
 }
 
@@ -67,7 +69,7 @@ pub struct Fragments<'r> {
 }
 
 impl<'r> Fragments<'r> {
-    /// The table of a region.
+    /// Returns the fragment table of a region with the default lifetime.
     #[inline]
     pub fn new(region: &'r Region) -> Fragments<'r> {
         let entries = region.slice(Section::Fragments);
@@ -81,17 +83,17 @@ impl<'r> Fragments<'r> {
         &self.index
     }
 
-    /// The same table for one writer: what its lock words say.
+    /// Returns the table with the identity that this writer stores in lock words.
     pub fn as_owner(self, lcore: u8, epoch: u32) -> Fragments<'r> {
         Fragments { index: self.index.as_owner(lcore, epoch), ..self }
     }
 
-    /// The same table with another lifetime (`Timeouts::fragment_s`).
+    /// Returns the table with another lifetime in seconds (`Timeouts::fragment_s`).
     pub fn with_lifetime(self, seconds: u32) -> Fragments<'r> {
         Fragments { lifetime_s: seconds, ..self }
     }
 
-    /// Where the datagram's first piece went, if that is known and not too long ago.
+    /// Returns the destination of the datagram's first fragment, if its entry has not expired.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub fn find(&self, key: &FragmentKey, now_s: u32) -> Option<FragmentTarget> {
         let key = key.index_key();
@@ -109,9 +111,9 @@ impl<'r> Fragments<'r> {
         })
     }
 
-    /// Remembers where a datagram's first piece went. Places whose time is over are used again, and
-    /// where there is none, those of an earlier second: pieces of a datagram follow each other
-    /// within milliseconds, and a flood shall not keep later ones out.
+    /// Stores the destination of a datagram's first fragment. It reuses expired entries; if there
+    /// are none, it reuses entries of an earlier second: fragments of a datagram follow each other
+    /// within milliseconds, and a flood must not keep later datagrams out.
     #[cfg(not(target_arch = "bpf"))]
     pub fn remember(
         &self,
@@ -125,8 +127,8 @@ impl<'r> Fragments<'r> {
         })
     }
 
-    /// As [`Fragments::remember`], by the table's lifetime alone: the kernel's program has no room
-    /// for both on its stack.
+    /// As [`Fragments::remember`], but reuses expired entries only. The BPF program's stack is too
+    /// small for both attempts.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub fn remember_as_is(
         &self,
@@ -140,25 +142,25 @@ impl<'r> Fragments<'r> {
                 (path, stamp, if from_initiator { FROM_INITIATOR as u8 } else { 0 })
             }
         };
-        // An identification that comes again is another datagram.
+        // A repeated identification is a new datagram.
         let filling = Filling { key: &key.index_key(), path, flags, digest, now_s };
         let over = |entry: &Entry| is_over(self.lifetime_s, entry.last_seen_s.load(Relaxed), now_s);
         self.index.keep(&filling, over)
     }
 
-    /// Frees what a killed fastpath left locked or half written. To be called at every start of a
-    /// fastpath before any lcore runs. Returns how many marks it cleared.
+    /// Releases locks and clears half-written entries of a killed fastpath. Every start of fastpath
+    /// calls it before any lcore runs. Returns the number of cleared entries.
     #[cfg(not(target_arch = "bpf"))]
     pub fn recover(&self) -> u32 {
         self.index.rebuild(|_, _, _| true).0
     }
 }
 
-/// Whether a mark of a second is too old for this lifetime.
+/// Returns whether an entry of time `then_s` is older than the lifetime.
 #[inline(always)]
 fn is_over(lifetime_s: u32, then_s: u32, now_s: u32) -> bool {
     let age = now_s.wrapping_sub(then_s);
-    // A mark of another lcore whose clock is a second ahead is young.
+    // An entry of an lcore whose clock is one second ahead is not expired.
     age >= lifetime_s && age <= u32::MAX / 2
 }
 
@@ -221,7 +223,7 @@ mod tests {
         assert!(kept >= Sizes::SMALL.fragments && kept <= room, "{kept} of {room}");
         let known = (0..4 * room).filter(|n| table.find(&key(*n), 100) == Some(flow(*n)));
         assert_eq!(known.count() as u32, kept);
-        // Of the next second there is room for as many.
+        // In the next second, as many entries fit again.
         let (first, mut later) = (8 * room, 0);
         for n in first..first + Sizes::SMALL.fragments {
             later += u32::from(table.remember(&key(n), flow(n + 1), 101).is_ok());

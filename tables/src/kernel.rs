@@ -1,8 +1,9 @@
-//! The region in the kernel: a map for each section, declared by the program (`xdp/src/region.rs`).
+//! The region in the BPF program: one map per section, declared by the program
+//! (`xdp/src/region.rs`).
 //!
-//! Everything is by name: the map of a section, and [`Told`], which says what can't be asked of a
-//! map. So a `Region` has nothing in it, and what is made of it costs nothing until a row is asked
-//! for.
+//! Sections are accessed by the name of their map. [`Told`] contains the values that a map cannot
+//! provide. `Region` is therefore zero-sized, and views created from it cost nothing until a row
+//! is looked up.
 
 #![expect(unsafe_code, reason = "the one file that knows the kernel's maps")]
 
@@ -17,30 +18,30 @@ use crate::rows::Numbered;
 pub(crate) use crate::rows::Shared;
 use crate::told::{GENERATION_WORD, Told};
 
-/// A map as the program declares it; only its address is of use.
+/// A map as declared by the program; only its address is used.
 #[repr(C)]
 struct Map([u8; 0]);
 
 macro_rules! maps {
     ($($section:ident $map:ident,)*) => {
         mod program {
-            //! What the program declares.
+            //! Symbols that the program declares.
 
-            // SAFETY: the program declares them, by these names and types; its loader would refuse
-            // it otherwise.
+            // SAFETY: the program declares them with these names and types; otherwise its loader
+            // fails.
             unsafe extern "C" {
-                /// What the loader said.
+                /// Constants that the loader sets.
                 pub(super) static TOLD: super::Told;
                 $(pub(super) static $map: super::Map;)*
             }
         }
 
-        /// The map of a section.
+        /// Returns the map of a section.
         #[inline(always)]
         fn map(section: Section) -> *const Map {
             match section {
                 $(Section::$section => &raw const program::$map,)*
-                // The program reads no names, rings and status lines.
+                // The program does not use names, rings and lcore status.
                 _ => core::ptr::null(),
             }
         }
@@ -82,7 +83,7 @@ maps! {
     ReturnLegs RETURN_LEGS,
 }
 
-/// `bpf_map_lookup_elem`; the kernel replaces the call by a few instructions.
+/// `bpf_map_lookup_elem`; the kernel inlines it as a few instructions.
 #[inline(always)]
 fn look_up(map: *const Map, row: u32) -> *mut c_void {
     const LOOK_UP: usize = 1;
@@ -94,7 +95,7 @@ fn look_up(map: *const Map, row: u32) -> *mut c_void {
     }
 }
 
-/// A section's rows. A value of a map may hold some of them: [`Shared::IN_VALUE`].
+/// Rows of a section. A map value contains [`Shared::IN_VALUE`] of them.
 pub(crate) struct Rows<'r, T> {
     map: *const Map,
     section: Section,
@@ -118,16 +119,16 @@ impl<'r, T: Shared> Numbered<'r, T> for Rows<'r, T> {
         if value.is_null() {
             return None;
         }
-        // The verifier takes no arithmetic on an address that may be null, and the compiler would
-        // do it before the question: to it this is another address.
+        // The verifier rejects arithmetic on a pointer that may be null, and the compiler would
+        // move it before the check. The copy hides from the compiler that the pointers are equal.
         let there: *mut c_void;
         // SAFETY: a move from register to register.
         unsafe {
             core::arch::asm!("{t} = {v}", t = out(reg) there, v = in(reg) value, options(nostack));
         }
         let within = i & (T::IN_VALUE - 1);
-        // SAFETY: a value of the map, which holds so many of `T`; the verifier holds every access
-        // to that. `Shared` says that any bytes are a value.
+        // SAFETY: a map value with that many elements of `T`; the verifier checks every access.
+        // `Shared` guarantees that any bytes are valid.
         Some(unsafe { &*there.cast::<T>().add(within as usize) })
     }
 
@@ -137,47 +138,47 @@ impl<'r, T: Shared> Numbered<'r, T> for Rows<'r, T> {
     }
 }
 
-/// One number of what the loader said. Not a constant to the compiler, which sees zeros there.
+/// Reads one of the loader's constants. Volatile, because the compiler sees zeros at build time.
 #[inline(always)]
 fn told<T: Copy>(number: impl FnOnce(*const Told) -> *const T) -> T {
     // SAFETY: a field of a record in the program's read-only memory.
     unsafe { number(&raw const program::TOLD).read_volatile() }
 }
 
-/// Elements of a section.
+/// Number of elements of a section.
 #[inline(always)]
 fn count(section: Section) -> u32 {
     // SAFETY: within the record.
     told(|t| unsafe { &raw const (*t).counts[section as usize] })
 }
 
-/// The region.
+/// Handle of the region; zero-sized.
 #[derive(Clone, Copy, Debug)]
 pub struct Region;
 
 impl Region {
-    /// A section as rows of `T`.
+    /// Returns a section as rows of `T`.
     #[inline(always)]
     pub(crate) fn slice<T: Shared>(&self, section: Section) -> Rows<'static, T> {
         const { assert!(size_of::<T>() * T::IN_VALUE as usize % 8 == 0) };
         Rows { map: map(section), section, of: PhantomData }
     }
 
-    /// The committed generation; 0 before the first commit. To be read once for each packet.
+    /// Returns the committed generation; 0 before the first commit. Read it once per packet.
     #[inline(always)]
     pub fn generation(&self) -> u32 {
         let header: Rows<'_, [AtomicU32; SECTION_ALIGN / 4]> = self.slice(Section::Header);
         header.row(0).map_or(0, |words| words[GENERATION_WORD].load(Ordering::SeqCst))
     }
 
-    /// The seed of all hashes, made ready.
+    /// Returns the hash key derived from the region's seed.
     #[inline(always)]
     pub fn hash_key(&self) -> HashKey {
         // SAFETY: within the record.
         HashKey::of_words(core::array::from_fn(|i| told(|t| unsafe { &raw const (*t).by[i] })))
     }
 
-    /// Services and backends that have counters of their own.
+    /// Numbers of services and backends with counters of their own.
     #[inline(always)]
     pub(crate) fn counted(&self) -> (u32, u32) {
         // SAFETY: within the record.
@@ -185,40 +186,40 @@ impl Region {
         (services, backends)
     }
 
-    /// How many sets of hints there are by which paths flows went lately.
+    /// Number of sets of recent-flow hints.
     #[inline(always)]
     pub fn lately_sets(&self) -> u32 {
         // SAFETY: within the record.
         told(|t| unsafe { &raw const (*t).lately })
     }
 
-    /// How many tunnels there may be.
+    /// Maximum number of tunnels.
     #[inline(always)]
     pub fn tunnels(&self) -> u32 {
         count(Section::Tunnels)
     }
 
-    /// How many lcores there may be: processors, here.
+    /// Maximum number of lcores, which are CPUs here.
     #[inline(always)]
     pub fn lcores(&self) -> u32 {
         count(Section::Lcores)
     }
 
-    /// How many scopes there may be.
+    /// Maximum number of scopes.
     #[inline(always)]
     pub(crate) fn max_scopes(&self) -> u32 {
         // SAFETY: within the record.
         told(|t| unsafe { &raw const (*t).scopes })
     }
 
-    /// The fastpath's epoch, for lock words.
+    /// Epoch of fastpath, stored in lock words.
     #[inline(always)]
     pub fn epoch(&self) -> u32 {
         // SAFETY: within the record.
         told(|t| unsafe { &raw const (*t).epoch })
     }
 
-    /// Path MTU towards a next hop, in bytes; 0 for unknown.
+    /// Path MTU towards a next hop in bytes; the word is 0 if unknown.
     #[inline(always)]
     pub fn path_mtu(&self, next_hop: u32) -> Option<&'static AtomicU32> {
         self.slice::<AtomicU32>(Section::PathMtus).row(next_hop)

@@ -1,7 +1,7 @@
-//! Where everything lies in the region: sizes as configured, sections in order, bytes explained.
+//! Layout of the shared memory region: its sections, their order, element sizes and offsets.
 //!
-//! A layout is a pure function of [`Sizes`]: whoever knows the sizes knows each offset, and
-//! `weir hugepages plan` prints [`Layout::terms`] without creating anything.
+//! A layout is a pure function of [`Sizes`], so every process computes the same offsets from the
+//! sizes in the header. `weir hugepages plan` prints [`Layout::terms`] without creating a region.
 
 mod counts;
 mod maps;
@@ -10,23 +10,24 @@ use crate::flow::places;
 
 pub use counts::*;
 
-/// Number of the region's format. Any change of a record, a section or their order raises it.
+/// Version of the region's format. Any change to a record, a section or their order increments it.
 pub const VERSION: u32 = 11;
 
-/// Sections begin at multiples of this many bytes, so that no two writers share a cache line and
-/// each section could be protected by itself.
+/// Alignment of sections in bytes: no two writers share a cache line, and each section can be
+/// mapped and protected on its own.
 pub const SECTION_ALIGN: usize = 4096;
 
-/// Bytes of a NAT port map: one bit for each of 65,536 ports.
+/// Size of a NAT port map in bytes: one bit for each of 65,536 ports.
 pub const NAT_MAP_BYTES: usize = 8192;
 
-/// Bytes in front of a ring's slots: the writer's and the reader's lines and room to spare.
+/// Size of a ring's header in bytes: one cache line each for producer and consumer, plus spare
+/// space.
 pub const RING_HEADER_BYTES: usize = 256;
 
-/// Bytes of one ring slot.
+/// Size of a ring slot in bytes.
 pub const RING_SLOT_BYTES: usize = 64;
 
-/// How many of each thing the region has room for. All are fixed at creation.
+/// Capacity of each table of the region. All are fixed when the region is created.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sizes {
@@ -40,38 +41,38 @@ pub struct Sizes {
     pub backends: u32,
     /// Next hops (`region.max_next_hops`).
     pub next_hops: u32,
-    /// Slots of all services' Maglev arrays together (`region.slots`).
+    /// Slots of the Maglev arrays of all services together (`region.slots`).
     pub slots: u32,
-    /// Lcores that may poll (`fastpath.lcores`).
+    /// Lcores that can poll (`fastpath.lcores`).
     pub lcores: u32,
-    /// Messages in each command and event ring; a power of two (`region.ring_slots`).
+    /// Messages per command or event ring; a power of two (`region.ring_slots`).
     pub ring_slots: u32,
-    /// Flows, each with up to two index entries (`region.max_flows`).
+    /// Flows; each has up to two index entries (`region.max_flows`).
     pub flows: u32,
-    /// GENEVE option areas longer than what a path holds inline, and gateway legs of flows that
-    /// have one for each direction (`region.option_slabs`).
+    /// Slabs (`region.option_slabs`), each of which holds a GENEVE option area too long for the
+    /// path record, or the second gateway leg of a flow that has one leg per direction.
     pub option_slabs: u32,
-    /// Datagrams whose fragments are remembered (`region.max_fragments`).
+    /// Fragmented datagrams tracked at once (`region.max_fragments`).
     pub fragments: u32,
-    /// NAT port maps: one per backend and NAT address of its family (`region.nat_maps`).
+    /// NAT port maps: one per backend and NAT address of the backend's family (`region.nat_maps`).
     pub nat_maps: u32,
     /// Gateway endpoints (`region.max_scopes`).
     pub scopes: u32,
-    /// Clients with session affinity (`region.max_affinities`).
+    /// Clients tracked for session affinity (`region.max_affinities`).
     pub affinities: u32,
-    /// Services with counters of their own (`region.counted_services`).
+    /// Services with their own counters (`region.counted_services`).
     pub counted_services: u32,
-    /// Backends with counters of their own (`region.counted_backends`).
+    /// Backends with their own counters (`region.counted_backends`).
     pub counted_backends: u32,
 }
 
-/// Tunnels fit in one 64-bit mask.
+/// Maximum number of tunnels: a set of tunnels fits in one 64-bit mask.
 pub const MAX_TUNNELS: u32 = 64;
-/// An lcore's number fits in a byte of a lock word.
+/// Maximum number of lcores: an lcore's number fits in one byte of a lock word.
 pub const MAX_LCORES: u32 = 254;
 
 impl Sizes {
-    /// What the configuration's defaults ask for.
+    /// Capacities of the default configuration.
     pub const DEFAULT: Sizes = Sizes {
         tunnels: MAX_TUNNELS,
         services: 1024,
@@ -91,7 +92,7 @@ impl Sizes {
         counted_backends: 4096,
     };
 
-    /// A small region for tests: every table can be filled in a moment.
+    /// A small region for tests, in which every table fills quickly.
     pub const SMALL: Sizes = Sizes {
         tunnels: 8,
         services: 16,
@@ -111,7 +112,7 @@ impl Sizes {
         counted_backends: 32,
     };
 
-    /// Services and backends with counters of their own: not more than there may be.
+    /// Number of services and of backends with their own counters, capped at the capacity of each.
     pub const fn counted(&self) -> (u32, u32) {
         let (services, backends) = (self.counted_services, self.counted_backends);
         (
@@ -123,120 +124,120 @@ impl Sizes {
 
 macro_rules! sections {
     ($($(#[$meta:meta])* $name:ident,)*) => {
-        /// A part of the region with one kind of record and one writer.
+        /// A part of the region with one record type and one writer.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
         #[repr(u8)]
         pub enum Section {
             $($(#[$meta])* $name,)*
         }
 
-        /// All sections, in the order in which they lie.
+        /// All sections in memory order.
         pub const SECTIONS: [Section; [$(Section::$name),*].len()] = [$(Section::$name),*];
     };
 }
 
 sections! {
-    /// Magic, version, sizes, offsets, generation.
+    /// Magic number, version, sizes, offsets and committed generation.
     Header,
-    /// `Twin<Tunnel>`.
+    /// Tunnels: `Twin<Tunnel>` by tunnel id.
     Tunnels,
-    /// One `Twin<Settings>`.
+    /// Settings: one `Twin<Settings>`.
     Settings,
-    /// `Twin<Service>` by service id.
+    /// Services: `Twin<Service>` by service id.
     Services,
-    /// Names and what only dumps ask, by service id.
+    /// Service names and fields that only dumps and restarts read, by service id.
     ServiceNotes,
-    /// One `Twin<FrontendKinds>`: which kinds of frontends a look-up has to try.
+    /// One `Twin<FrontendKinds>`: the kinds of frontends that a lookup has to try.
     FrontendKinds,
-    /// Chain heads, `AtomicU32`, a power of two.
+    /// Heads of the frontend hash chains, `AtomicU32`; their number is a power of two.
     FrontendHeads,
-    /// A bit for each head, set where the chain is not empty: small enough to stay in the nearest
-    /// cache, since most look-ups find nothing.
+    /// One bit per chain head, set if the chain is not empty. Most lookups miss, and this bitmap
+    /// stays in the L1 cache where the heads do not.
     FrontendBits,
-    /// Filter of addresses with frontends, `AtomicU64`.
+    /// Address filter of frontends, `AtomicU64`.
     FrontendAddresses,
-    /// Chained entries.
+    /// Frontend entries, chained by hash.
     Frontends,
-    /// `Twin<Backend>` by backend id.
+    /// Backends: `Twin<Backend>` by backend id.
     Backends,
-    /// Next hops, changed in place.
+    /// Next hops, updated in place.
     NextHops,
-    /// Path MTU per next hop, `AtomicU32`, written by the fastpath; 0 for unknown.
+    /// Path MTU per next hop in bytes, `AtomicU32`, written by fastpath; 0 if unknown.
     PathMtus,
-    /// Slot arena: backend ids, `u32`.
+    /// Slot arena, `u32`: Maglev arrays of backend ids, and runs of other words per service.
     Slots,
-    /// A status line per lcore.
+    /// One status line per lcore.
     Lcores,
-    /// A counter page per lcore.
+    /// One counter page per lcore.
     Counters,
-    /// A ring per lcore, slowpath to lcore.
+    /// One ring per lcore, from slowpath to the lcore.
     Commands,
-    /// A ring per lcore, lcore to slowpath.
+    /// One ring per lcore, from the lcore to slowpath.
     Events,
     /// Flow index entries, 64 bytes, in buckets of [`BUCKET_ENTRIES`].
     FlowIndex,
-    /// A lock word (`AtomicU64`) per flow bucket.
+    /// One lock word (`AtomicU64`) per flow bucket.
     FlowLocks,
-    /// Filter of addresses that flows were begun to, `AtomicU64`.
+    /// Address filter of flow destinations, `AtomicU64`.
     FlowAddresses,
-    /// Free path records, flow counts and ring positions: a line that all share, and one per lcore.
+    /// Free path records, flow counts and ring positions: one shared line, and one line per lcore.
     FlowState,
     /// Path records, 192 bytes.
     Paths,
-    /// What flows are recognised by, by path id, 64 bytes.
+    /// Front records, by path id, 64 bytes: copies of the flows' front entries.
     PathFronts,
     /// Next free path by path id, `AtomicU32`.
     PathLinks,
-    /// Flows that nobody has confirmed, `AtomicU64`: two rings.
+    /// Rings of unconfirmed flows (two-way and one-way), `AtomicU64`.
     Unconfirmed,
-    /// Room for a gateway leg and 256 bytes of options each.
+    /// Slabs for one gateway leg and 256 bytes of options each.
     OptionSlabs,
     /// Next free slab by slab id, `AtomicU32`.
     SlabLinks,
-    /// Gateway legs that are being changed, as they were, 704 bytes.
+    /// Previous contents of gateway legs that are being updated, 704 bytes.
     LegCopies,
     /// Fragment entries, 64 bytes, in buckets of [`BUCKET_ENTRIES`].
     Fragments,
-    /// A lock word (`AtomicU64`) per fragment bucket.
+    /// One lock word (`AtomicU64`) per fragment bucket.
     FragmentLocks,
     /// Affinity entries, 64 bytes, in buckets of [`BUCKET_ENTRIES`].
     Affinities,
-    /// A lock word (`AtomicU64`) per affinity bucket.
+    /// One lock word (`AtomicU64`) per affinity bucket.
     AffinityLocks,
-    /// Port maps of [`NAT_MAP_BYTES`].
+    /// NAT port maps of [`NAT_MAP_BYTES`] each.
     NatMaps,
-    /// Scopes, 32 bytes, open addressing over a power of two.
+    /// Scopes, 32 bytes, in an open-addressing hash of power-of-two size.
     Scopes,
     /// Return legs, 128 bytes, in sets of [`RETURN_LEG_WAYS`].
     ReturnLegs,
 }
 
-/// One row of the layout.
+/// The layout of one section.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Term {
-    /// Which section.
+    /// The section.
     pub section: Section,
-    /// Its name for people.
+    /// Name for display.
     pub name: &'static str,
-    /// How many elements.
+    /// Number of elements.
     pub count: usize,
-    /// Bytes of one.
+    /// Size of an element in bytes.
     pub bytes_each: usize,
-    /// Bytes from the section's start to the next one's: the product, rounded up to
-    /// [`SECTION_ALIGN`].
+    /// Bytes from the start of this section to the start of the next: `count * bytes_each` rounded
+    /// up to [`SECTION_ALIGN`].
     pub bytes: usize,
-    /// Offset from the region's start.
+    /// Offset from the start of the region in bytes.
     pub offset: usize,
-    /// The setting that decides it.
+    /// Configuration key that determines `count`; empty if none does.
     pub setting: &'static str,
-    /// What it is for.
+    /// Purpose of the section, for display.
     pub why: &'static str,
 }
 
-/// Name, count, bytes of one, setting, reason.
+/// Name, count, bytes per element, configuration key and purpose of a section.
 type Row = (&'static str, usize, usize, &'static str, &'static str);
 
-/// Places of flows that nobody has confirmed.
+/// Number of ring slots for unconfirmed flows.
 const fn unconfirmed(flows: u32) -> usize {
     let [two_way, one_way] = places(flows);
     two_way as usize + one_way as usize
@@ -250,7 +251,6 @@ impl Sizes {
         let (services, backends) = s.counted();
         let page = 8 * counter_page_words(services, backends);
         let ring = RING_HEADER_BYTES + s.ring_slots as usize * RING_SLOT_BYTES;
-        // A row for each section.
         match section {
             Section::Header => ("header", 1, 4096, "", "version, sizes, offsets, generation"),
             Section::Tunnels => ("tunnels", s.tunnels as usize, 512, "gateway",
@@ -337,7 +337,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The layout for `sizes`.
+    /// Computes the layout for `sizes`.
     pub const fn new(sizes: &Sizes) -> Layout {
         let blank = Term {
             section: Section::Header,
@@ -363,22 +363,22 @@ impl Layout {
         Layout { sizes: *sizes, terms, bytes: at }
     }
 
-    /// The sizes that it was made for.
+    /// Sizes for which this layout was computed.
     pub const fn sizes(&self) -> &Sizes {
         &self.sizes
     }
 
-    /// Bytes of the whole region, before rounding up to the file system's page.
+    /// Size of the region in bytes, before rounding up to the file system's page size.
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Every section with its count, bytes and reason.
+    /// All sections in memory order.
     pub const fn terms(&self) -> &[Term; SECTIONS.len()] {
         &self.terms
     }
 
-    /// The row of one section.
+    /// The layout of one section.
     pub const fn term(&self, section: Section) -> &Term {
         &self.terms[section as usize]
     }

@@ -1,4 +1,4 @@
-//! One status line per lcore: whether it polls, which generation it has switched to.
+//! `LcoreStatus`: one status line per lcore, with its liveness and acknowledged generation.
 
 mod join;
 
@@ -6,27 +6,27 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::rows::Shared;
 
-/// [`LcoreStatus`] state: nobody polls here.
+/// [`LcoreStatus`] state: no lcore polls.
 const ABSENT: u32 = 0;
 /// [`LcoreStatus`] state: an lcore polls.
 const POLLING: u32 = 1;
 
-/// Written by its lcore alone, read by slowpath. 64 bytes.
+/// Status of an lcore, written by that lcore only and read by slowpath. 64 bytes.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct LcoreStatus {
     state: AtomicU32,
-    /// The generation that it reads.
+    /// Generation that the lcore reads.
     acknowledged: AtomicU32,
-    /// Turns of the poll loop.
+    /// Iterations of the poll loop.
     tick: AtomicU64,
-    /// 1 where the arm's link is up.
+    /// 1 if the arm's link is up, else 0.
     links: [AtomicU32; 2],
-    /// The fastpath's epoch in which it polls.
+    /// Epoch of the fastpath to which the lcore belongs.
     epoch: AtomicU32,
-    /// CPU that it runs on.
+    /// CPU on which it runs.
     cpu: AtomicU32,
-    /// Milliseconds of the region's clock when it last polled.
+    /// Time of its latest note, in milliseconds of the region's clock.
     polled_ms: AtomicU64,
 }
 
@@ -37,64 +37,66 @@ const _: () = assert!(size_of::<LcoreStatus>() == 64);
 unsafe impl Shared for LcoreStatus {}
 
 impl LcoreStatus {
-    /// The lcore ends: it reads nothing any more.
+    /// Marks the lcore as stopped: it no longer reads tables.
     pub fn leave(&self) {
         self.state.store(ABSENT, Ordering::SeqCst);
     }
 
-    /// Between two bursts: the lcore has let go of all older generations.
+    /// Acknowledges a generation, between two bursts: the lcore no longer uses older ones.
     #[inline]
     pub fn acknowledge(&self, generation: u32) {
         self.acknowledged.store(generation, Ordering::SeqCst);
     }
 
-    /// Between two bursts: one more turn. Plain stores: the lcore is the only writer.
+    /// Counts an iteration of the poll loop, between two bursts. Plain stores suffice, because the
+    /// lcore is the only writer.
     #[inline(always)]
     pub fn turn(&self) {
         let turn = self.tick.load(Ordering::Relaxed).wrapping_add(1);
         self.tick.store(turn, Ordering::Release);
     }
 
-    /// Now and then: when the lcore polled, so that a successor can tell how long nobody did.
+    /// Records the current time once in a while, so that a restarted fastpath can determine how
+    /// long no lcore polled.
     #[inline]
     pub fn note_polled(&self, now_ms: u64) {
         self.polled_ms.store(now_ms, Ordering::Relaxed);
     }
 
-    /// When it last polled, in milliseconds of the region's clock; 0 for never.
+    /// Time of the latest poll on record, in milliseconds of the region's clock; 0 for never.
     pub fn polled_ms(&self) -> u64 {
         self.polled_ms.load(Ordering::Relaxed)
     }
 
-    /// Says whether an arm's link (0 ingress, 1 egress) is up.
+    /// Records whether the link of an arm (0 ingress, 1 egress) is up.
     pub fn set_link(&self, arm: usize, up: bool) {
         if let Some(link) = self.links.get(arm) {
             link.store(u32::from(up), Ordering::Relaxed);
         }
     }
 
-    /// Whether the lcore polls in the fastpath's epoch `epoch`.
+    /// Returns whether the lcore polls and belongs to the fastpath with epoch `epoch`.
     pub fn is_live(&self, epoch: Option<u32>) -> bool {
         self.state.load(Ordering::SeqCst) == POLLING
             && epoch == Some(self.epoch.load(Ordering::Relaxed))
     }
 
-    /// The generation that it reads.
+    /// The generation that the lcore reads.
     pub fn acknowledged(&self) -> u32 {
         self.acknowledged.load(Ordering::SeqCst)
     }
 
-    /// Turns of its poll loop; grows while it is alive.
+    /// Iterations of its poll loop; the count grows while the lcore runs.
     pub fn tick(&self) -> u64 {
         self.tick.load(Ordering::SeqCst)
     }
 
-    /// Whether an arm's link is up.
+    /// Returns whether the link of an arm is up.
     pub fn link(&self, arm: usize) -> bool {
         self.links.get(arm).is_some_and(|link| link.load(Ordering::Relaxed) == 1)
     }
 
-    /// CPU that it runs on.
+    /// CPU on which the lcore runs.
     pub fn cpu(&self) -> u32 {
         self.cpu.load(Ordering::Relaxed)
     }

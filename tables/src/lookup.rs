@@ -1,8 +1,9 @@
-//! The hash of frontends: chains of entries that are born and die with generations.
+//! Hash table of frontends: chained entries that generations see by their lifetimes.
 //!
-//! Heads and links hold the entry's number plus one, so that zeroed memory is an empty table.
-//! Chains change by single stores: an entry is complete before its head refers to it, and unlinked
-//! long before its room is used again. A walk is bounded: a damaged chain is a miss, not a hang.
+//! Heads and links hold an entry's number plus one, so that zeroed memory is an empty table. Chains
+//! change by single stores: an entry is complete before its head refers to it, and is unlinked long
+//! before it is reused. A walk is bounded: a damaged chain results in a miss, not in an endless
+//! loop.
 
 use crate::atomic::{AtomicU32, AtomicU64, Ordering};
 use core::cell::UnsafeCell;
@@ -17,25 +18,25 @@ use crate::region::Region;
 use crate::rows::{Numbered, Rows, Shared};
 use crate::versioned::Life;
 
-/// Longest chain. The writer refuses a frontend that would make one longer; with at most one entry
-/// per head on average that has never been seen.
+/// Maximum length of a chain. The writer rejects a frontend that would exceed it; with at most one
+/// entry per head on average, this was never observed.
 pub const MAX_CHAIN: usize = 48;
 
-/// Port number of an address mark's key.
+/// Port number in the key of an address mark.
 const MARK_ADDRESS: u16 = 0;
-/// Port number of a scope mark's key: "this scope has frontends of its own".
+/// Port number in the key of a scope mark: the scope has frontends of its own.
 const MARK_SCOPE: u16 = 1;
-/// Port number of a probe source's key; its target is a backend.
+/// Port number in the key of a probe source, whose target is a backend.
 const MARK_PROBE: u16 = 2;
 
-/// An entry of the hash: a frontend (its target is a service) or a mark. One cache line.
+/// An entry of the hash table: a frontend, whose target is a service, or a mark. One cache line.
 #[repr(C, align(64))]
 pub(crate) struct Entry {
     key: UnsafeCell<FrontendKey>,
     target: AtomicU32,
     pub(crate) next: AtomicU32,
     pub(crate) life: Life,
-    /// For whoever lists frontends; no packet asks.
+    /// The writer's note for lists of frontends; packets do not read it.
     note: AtomicU32,
 }
 
@@ -69,7 +70,7 @@ impl Entry {
         self.note.load(Ordering::Relaxed)
     }
 
-    /// Fills a free entry, target and note; nobody can reach it.
+    /// Fills a free entry, which is in no chain, with its key, target and note.
     pub(crate) fn fill(
         &self,
         pen: &Pen,
@@ -87,29 +88,29 @@ impl Entry {
     }
 }
 
-/// Which frontends there are at all, so that a look-up tries nothing in vain.
+/// Summary of the kinds of frontends that exist, so that lookups skip kinds without any.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FrontendKinds {
-    /// Bit n: there are networks with n bits, 0 to 127 (in the 128-bit form).
+    /// Bit n is set if there are networks of n bits, 0 to 127 (in the 128-bit form).
     pub lengths: [u64; 2],
-    /// `KIND_*` of single addresses.
+    /// Kinds (`KIND_*`) of single-address frontends that exist.
     pub hosts: u32,
-    /// `KIND_*` of networks.
+    /// Kinds (`KIND_*`) of network frontends that exist.
     pub networks: u32,
-    /// How many scopes have frontends of their own.
+    /// Number of scopes with frontends of their own.
     pub scopes: u32,
-    /// The [`probe_bit`] of each backend's probe source.
+    /// Bloom filter of the backends' probe sources: see [`probe_bit`].
     pub probes: u32,
 }
 
-/// Address, port and protocol given.
+/// Address, port and protocol are set.
 pub const KIND_EXACT: u32 = 1;
-/// Any port.
+/// Matches any port.
 pub const KIND_ANY_PORT: u32 = 2;
-/// Any protocol, this port.
+/// Matches any protocol on its port.
 pub const KIND_ANY_PROTOCOL: u32 = 4;
-/// Any port and any protocol.
+/// Matches any port and any protocol.
 pub const KIND_ANY: u32 = 8;
 
 const _: () = assert!(size_of::<FrontendKinds>() == 32);
@@ -118,14 +119,14 @@ const _: () = assert!(size_of::<FrontendKinds>() == 32);
 #[expect(unsafe_code, reason = "see the trait")]
 unsafe impl Record for FrontendKinds {}
 
-/// What a chain says of a key.
+/// Returns the target of a key in the chain that begins at `link`.
 #[cfg(target_arch = "bpf")]
 #[inline(always)]
 pub(crate) fn chained(link: u32, key: FrontendKey, at: u32) -> Option<u32> {
     Frontends::new(&Region).walk(link, key, at).map(|(_, entry)| entry.target())
 }
 impl FrontendKinds {
-    /// A copy that the compiler keeps as one.
+    /// Copies the record by volatile reads, which the compiler does not repeat.
     #[cfg(target_arch = "bpf")]
     #[inline(always)]
     pub(crate) fn copied(&self) -> FrontendKinds {
@@ -145,14 +146,14 @@ impl FrontendKinds {
         }
     }
 
-    /// Whether there are exact single addresses for all scopes, and nothing else.
+    /// Returns whether all frontends are exact single addresses without a scope.
     #[inline(always)]
     pub(crate) fn are_plain(&self) -> bool {
         let more = u64::from(self.hosts & !KIND_EXACT) | u64::from(self.networks);
         more | u64::from(self.scopes) == 0
     }
 
-    /// The `KIND_*` of a key.
+    /// Returns the `KIND_*` of a key.
     pub const fn of(key: &FrontendKey) -> u32 {
         match (key.port, key.proto) {
             (0, 0) => KIND_ANY,
@@ -163,7 +164,7 @@ impl FrontendKinds {
     }
 }
 
-/// The hash and where its parts lie.
+/// The hash table: its sections and its hash key.
 #[derive(Clone, Copy)]
 pub(crate) struct Frontends<'r> {
     pub(crate) heads: Rows<'r, AtomicU32>,
@@ -183,23 +184,24 @@ impl<'r> Frontends<'r> {
         }
     }
 
-    /// The number of the chain that a key belongs to. Heads are a power of two.
+    /// Returns the number of the chain to which a key belongs. The number of heads is a power of
+    /// two.
     #[inline(always)]
     fn chain(&self, key: &FrontendKey) -> u32 {
         hash(key, &self.by) as u32 & self.heads.count().wrapping_sub(1)
     }
 }
 
-/// What the writer does.
+/// Writer operations.
 #[cfg(not(target_arch = "bpf"))]
 impl<'r> Frontends<'r> {
-    /// The head of the chain that a key belongs to.
+    /// Returns the head of the chain to which a key belongs.
     pub(crate) fn head(&self, key: &FrontendKey) -> &'r AtomicU32 {
         &self.heads[self.chain(key) as usize]
     }
 
-    /// Says of the chain of `key` whether it has entries. True is said before the first one is
-    /// linked, false after the last one is gone.
+    /// Sets or clears the chain's bit in the bitmap of non-empty chains. It is set before the first
+    /// entry is linked and cleared after the last one is unlinked.
     pub(crate) fn mark(&self, pen: &Pen, key: &FrontendKey, filled: bool) {
         let chain = self.chain(key);
         let (word, bit) = (&self.bits[chain as usize / 64], 1 << (chain % 64));
@@ -207,7 +209,7 @@ impl<'r> Frontends<'r> {
         pen.long(word, if filled { before | bit } else { before & !bit });
     }
 
-    /// Works all bits out anew, for a writer that finds its place.
+    /// Recomputes the bitmap from the heads, for a writer that attaches.
     pub(crate) fn mark_all(&self, pen: &Pen) {
         for (heads, word) in self.heads.chunks(64).zip(self.bits) {
             let filled = |head: &AtomicU32| u64::from(head.load(Ordering::Relaxed) != 0);
@@ -220,16 +222,16 @@ impl<'r> Frontends<'r> {
 }
 
 impl<'r> Frontends<'r> {
-    /// The entry of `key` that generation `at` sees, by its number.
+    /// Returns the number and the entry of `key` that generation `at` sees.
     #[inline(always)]
     pub(crate) fn find(&self, key: &FrontendKey, at: u32) -> Option<(u32, &'r Entry)> {
         self.walk(self.link(key)?, *key, at)
     }
 
-    /// Where the chain of a key begins, if it isn't empty.
+    /// Returns the head of a key's chain, or `None` if the chain is empty.
     #[inline(always)]
     fn link(&self, key: &FrontendKey) -> Option<u32> {
-        // Most chains are empty. That is known without the key ever being put in memory.
+        // Most chains are empty; the bitmap shows this before the key is stored in memory.
         let chain = self.chain(key);
         let bits = self.bits.row(chain / 64)?.load(Ordering::Acquire);
         if bits >> (chain % 64) & 1 == 0 {
@@ -254,16 +256,16 @@ impl<'r> Frontends<'r> {
 
     #[inline(always)]
     pub(crate) fn target(&self, key: &FrontendKey, at: u32) -> Option<u32> {
-        // The kernel's program walks in a function of its own, which its verifier sees once.
+        // A separate function in the BPF program, which the verifier checks once.
         #[cfg(target_arch = "bpf")]
         return crate::parts::walk(self.link(key)?, key, at);
         #[cfg(not(target_arch = "bpf"))]
         self.find(key, at).map(|(_, entry)| entry.target())
     }
 
-    /// The service for a packet to `addr:port` with `proto`, in one scope: single addresses before
-    /// networks, longer networks before shorter ones, and in each the exact key first, then any
-    /// port, then any protocol.
+    /// Returns the service for a packet to `addr:port` with `proto` in one scope. Match order:
+    /// single addresses before networks, longer prefixes before shorter ones; for each of these the
+    /// exact key, then any port, then any protocol.
     #[cfg_attr(not(target_arch = "bpf"), inline(never))]
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub(crate) fn service(
@@ -281,7 +283,7 @@ impl<'r> Frontends<'r> {
         }
         let [mut short, mut long] = kinds.lengths;
         if addr.is_v4() {
-            // `::/0` is no network of IPv4's.
+            // IPv4 matches prefixes within `::ffff:0:0/96` only; `::/0` does not match it.
             (short, long) = (0, long & u64::MAX << 32);
         }
         for (first, mut lengths) in [(64, long), (0, short)] {
@@ -292,7 +294,8 @@ impl<'r> Frontends<'r> {
                 let bit = 63 - lengths.leading_zeros();
                 lengths &= !(1 << bit);
                 let len = first + bit as u8;
-                // In the kernel, the part that tries masks it: the verifier sees that once.
+                // In the BPF program, the function that looks up the key masks it, and is verified
+                // once.
                 let network = if cfg!(target_arch = "bpf") { *addr } else { addr.masked(len) };
                 let key = FrontendKey { addr: network, prefix_len: len, ..key };
                 if let Some(found) = self.kind_by_kind(kinds.networks, key, at) {
@@ -305,7 +308,7 @@ impl<'r> Frontends<'r> {
 
     #[inline(always)]
     fn kind_by_kind(&self, kinds: u32, key: FrontendKey, at: u32) -> Option<u32> {
-        // A function of its own in the kernel, too.
+        // A separate function in the BPF program, too.
         #[cfg(target_arch = "bpf")]
         return crate::parts::try_kinds(kinds, &key, at);
         #[cfg(not(target_arch = "bpf"))]
@@ -331,34 +334,35 @@ impl<'r> Frontends<'r> {
     }
 }
 
-/// The key of the entry that says "this address has frontends in this scope".
+/// Key of the mark for an address that has frontends in this scope.
 pub(crate) fn address_mark(scope_key: u64, addr: &Addr) -> FrontendKey {
     mark(scope_key, *addr, MARK_ADDRESS)
 }
 
-/// The key of the entry that says "this scope has frontends of its own".
+/// Key of the mark for a scope that has frontends of its own.
 pub(crate) fn scope_mark(scope_key: u64) -> FrontendKey {
     mark(scope_key, Addr::UNSPECIFIED, MARK_SCOPE)
 }
 
-/// The key of the entry that leads from a probe source to its backend.
+/// Key of the mark that maps a probe source to its backend.
 pub(crate) fn probe_mark(addr: &Addr) -> FrontendKey {
     mark(0, *addr, MARK_PROBE)
 }
 
-/// A Bloom filter's bit for a probe source: most packets to another address need no look-up then.
+/// Returns the Bloom filter bit of a probe source. Most packets to other addresses then need no
+/// lookup.
 #[inline(always)]
 pub(crate) fn probe_bit(addr: &Addr) -> u32 {
     let [a, b, c, d] = addr.words;
     1 << ((a ^ b ^ c ^ d).wrapping_mul(0x9e37_79b1) >> 27)
 }
 
-/// Whether a key is a mark, and no frontend.
+/// Returns whether a key is a mark instead of a frontend.
 pub(crate) const fn is_mark(key: &FrontendKey) -> bool {
     key.proto == ADDRESS_MARK
 }
 
-/// Whether a key leads from a probe source.
+/// Returns whether a key is the mark of a probe source.
 pub(crate) const fn is_probe_mark(key: &FrontendKey) -> bool {
     is_mark(key) && key.port == MARK_PROBE
 }
@@ -367,7 +371,7 @@ const fn mark(scope_key: u64, addr: Addr, port: u16) -> FrontendKey {
     FrontendKey { scope_key, addr, port, proto: ADDRESS_MARK, prefix_len: 128, pad: 0 }
 }
 
-/// The hash of a key, as flows have it.
+/// Hashes a key by the region's hash key, as flow keys are hashed.
 #[inline(always)]
 fn hash(key: &FrontendKey, by: &HashKey) -> u64 {
     let w = &key.addr.words;

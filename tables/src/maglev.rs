@@ -1,9 +1,9 @@
-//! Maglev tables as Cilium builds them, slot for slot: the same backends, weights, size and seed
-//! give the same table on every appliance, and on a Cilium node beside it.
+//! Maglev tables identical to Cilium's, slot for slot: equal backends, weights, size and seed
+//! result in the same table on every appliance and on Cilium nodes.
 //!
-//! Each backend walks the slots in an order of its own (offset and skip from a 128-bit hash of its
-//! text); the backends take turns, and each takes its next free slot. A weight makes a backend miss
-//! turns. Sorting by text makes ids irrelevant.
+//! Each backend visits the slots in an order of its own (offset and skip from a 128-bit hash of its
+//! text). In round-robin order, each backend takes its next free slot. A lower weight makes a
+//! backend skip rounds. Backends are sorted by text, so ids do not matter.
 
 mod murmur;
 mod order;
@@ -17,15 +17,15 @@ use packet::addr::Addr;
 
 pub use order::Order;
 
-/// Table sizes: the primes that Cilium allows.
+/// Permitted table sizes: the primes that Cilium permits.
 pub const SIZES: [u32; 10] = [251, 509, 1021, 2039, 4093, 8191, 16_381, 32_749, 65_521, 131_071];
 
-/// The seed of all tables: the first four of twelve bytes that are written in base64.
+/// Seed of all tables: the first four of the twelve bytes that the configuration gives in base64.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seed(u32);
 
 impl Seed {
-    /// The seed in its twelve bytes, as a checked configuration has it.
+    /// Creates a seed from the twelve decoded bytes of the configuration.
     pub const fn from_bytes(bytes: [u8; 12]) -> Seed {
         Seed(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
     }
@@ -33,25 +33,26 @@ impl Seed {
 
 impl Default for Seed {
     fn default() -> Seed {
-        // Of JLfvgnHc2kaSUFaI, Cilium's default. The other eight bytes seed the packet hash of its
-        // data path, which is not ours.
+        // From JLfvgnHc2kaSUFaI, Cilium's default. The other eight bytes seed the packet hash of
+        // Cilium's data path, which is not used here.
         Seed(0x24b7_ef82)
     }
 }
 
-/// Bytes of the longest [`text`].
+/// Maximum length of a [`text`] in bytes.
 const LONGEST_TEXT: usize = 72;
 
-/// One backend of a table.
+/// A backend of a table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MaglevBackend {
-    /// What it is hashed and sorted by: see [`text`].
+    /// Text by which it is hashed and sorted: see [`text`].
     pub text: String,
-    /// Its share is this weight by the sum of weights; not 0.
+    /// Weight, above 0; its share of slots is the weight divided by the sum of weights.
     pub weight: u32,
 }
 
-/// The text by which Cilium hashes a serving backend, `[10.0.0.1:80/TCP,State:active]`.
+/// Returns the text by which Cilium hashes a serving backend, for example
+/// `[10.0.0.1:80/TCP,State:active]`.
 pub fn text(addr: &Addr, port: u16, protocol: &str) -> String {
     let mut text = String::with_capacity(LONGEST_TEXT);
     text.push('[');
@@ -74,7 +75,8 @@ pub fn text(addr: &Addr, port: u16, protocol: &str) -> String {
     text
 }
 
-/// A number in digits, without the formatter: a service may have 10,000 backends.
+/// Appends a number in decimal, without the cost of the formatter: a service may have 10,000
+/// backends.
 fn push_decimal(text: &mut String, number: u16) {
     let (more, digit) = (number / 10, (number % 10) as u8);
     if more > 0 {
@@ -83,7 +85,7 @@ fn push_decimal(text: &mut String, number: u16) {
     text.push(char::from(b'0' + digit));
 }
 
-/// Where a backend's own order of the slots begins, and how it goes on.
+/// Start and increment of a backend's slot order.
 #[derive(Clone, Copy, Debug)]
 struct Start {
     next: u32,
@@ -91,22 +93,22 @@ struct Start {
     backend: u32,
 }
 
-/// A backend's own order of the slots, and where it stands in it.
+/// Position of a backend in its slot order.
 struct Walk {
     next: u64,
     skip: u64,
     weight: u64,
-    /// What Cilium compares with turns times weight.
+    /// Value that Cilium compares with rounds times weight.
     counter: f64,
     backend: u32,
 }
 
-/// What all backends of a table have in common.
+/// Values common to all backends of a table.
 struct Share {
     count: usize,
-    /// By which weights are multiplied.
+    /// Factor applied to weights.
     scale: u64,
-    /// Of the weights, multiplied.
+    /// Sum of the scaled weights.
     sum: u64,
 }
 
@@ -117,8 +119,8 @@ impl Share {
     }
 }
 
-/// The table of `size` slots (one of [`SIZES`]): for each slot the index of its backend in
-/// `backends`. Empty without backends.
+/// Builds a table of `size` slots (one of [`SIZES`]) and returns, for each slot, the index of its
+/// backend in `backends`. Empty without backends.
 pub fn build(backends: &[MaglevBackend], size: u32, seed: Seed) -> Vec<u32> {
     if backends.is_empty() || size < 2 {
         return Vec::new();
@@ -128,7 +130,7 @@ pub fn build(backends: &[MaglevBackend], size: u32, seed: Seed) -> Vec<u32> {
     fill(walks(backends, u64::from(size), seed).iter().map(walk).collect(), size, &share)
 }
 
-/// Gives the slots to backends that are sorted by text.
+/// Assigns slots to backends that are sorted by text.
 fn fill(mut walks: Vec<Walk>, size: u32, share: &Share) -> Vec<u32> {
     const FREE: u32 = u32::MAX;
     let (count, sum, m) = (share.count, share.sum, u64::from(size));
@@ -137,8 +139,8 @@ fn fill(mut walks: Vec<Walk>, size: u32, share: &Share) -> Vec<u32> {
     for turn in 0..m {
         let mut at = (turn % count as u64) as usize;
         if weighted {
-            // Some backend is always due: turns times weights sum up to no less than the counters
-            // do. The bound is for their rounding.
+            // Some backend is always due, because rounds times weights sum up to at least the sum
+            // of the counters. The bound covers rounding.
             for _ in 0..count {
                 let walk = &walks[at];
                 if (turn + 1) * walk.weight >= walk.counter as u64 {
@@ -158,8 +160,8 @@ fn fill(mut walks: Vec<Walk>, size: u32, share: &Share) -> Vec<u32> {
     table
 }
 
-/// A table of `size` slots for services that ask for no consistency: to each backend its share by
-/// weight, as exactly as whole slots allow, one run after the other.
+/// Builds a table of `size` slots without consistency: each backend gets one contiguous run, with a
+/// share by weight that is exact to whole slots.
 pub fn shares(weights: &[u32], size: u32) -> Vec<u32> {
     let sum: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
     let (mut table, mut upto) = (Vec::with_capacity(size as usize), 0);
@@ -184,9 +186,9 @@ impl Walk {
     }
 }
 
-/// The starts of all walks in the order of texts.
+/// Returns the starts of all backends, sorted by text.
 fn walks(backends: &[MaglevBackend], m: u64, seed: Seed) -> Vec<Start> {
-    // Most texts differ in their first bytes, which are compared as numbers.
+    // Most texts differ in their first bytes, which are compared as integers.
     let mut order: Vec<([u64; 3], u32)> =
         (0..).zip(backends).map(|(index, backend)| (first_bytes(&backend.text), index)).collect();
     order.sort_unstable_by(|(first, a), (other, b)| {
@@ -197,14 +199,14 @@ fn walks(backends: &[MaglevBackend], m: u64, seed: Seed) -> Vec<Start> {
     order.into_iter().map(start).collect()
 }
 
-/// Where the walk of a backend with this text begins.
+/// Returns the start of the slot order of a backend with this text.
 fn start(text: &str, backend: u32, m: u64, seed: Seed) -> Start {
     let (h1, h2) = murmur::hash128(text.as_bytes(), seed.0);
-    // Both are below m, which is 32 bits wide.
+    // Both are below m, which fits in 32 bits.
     Start { next: (h1 % m) as u32, skip: (h2 % (m - 1) + 1) as u32, backend }
 }
 
-/// The bytes of a text behind its first one, which all texts have alike; 0 where it is shorter.
+/// Returns the bytes after the first, which is the same in all texts, padded with zeros.
 fn first_bytes(text: &str) -> [u64; 3] {
     let mut bytes = [0; 24];
     let there = text.as_bytes().get(1..).unwrap_or_default();
@@ -214,8 +216,8 @@ fn first_bytes(text: &str) -> [u64; 3] {
     std::array::from_fn(|n| u64::from_be_bytes(words[n]))
 }
 
-/// Cilium ignores weights whose integer mean is at most 1, {1, 2} for instance. Such weights, where
-/// they differ, are multiplied first, which keeps their ratios and brings the mean to 2.
+/// Returns the factor for weights. Cilium ignores weights whose integer mean is at most 1, such as
+/// {1, 2}. If such weights differ, they are scaled to a mean of 2, which keeps their ratios.
 fn scale(weights: impl Iterator<Item = u32> + Clone) -> u64 {
     let (count, first) = (weights.clone().count() as u64, weights.clone().next());
     let sum: u64 = weights.clone().map(u64::from).sum();

@@ -1,10 +1,11 @@
-//! NAT ports: a map of 65,536 bits for each pair of backend and NAT address.
+//! NAT ports: a bitmap of 65,536 ports for each pair of backend and NAT address.
 //!
-//! A mapping is unique over (our address, port, backend address, port), so each backend has all
-//! ports of each of our addresses for itself. A set bit is a port in use. Ports below 128 are never
-//! given out. The first of the words that they would fill holds the rotation, so that a port that
-//! was just given back comes last in line (a peer may still remember its connection). The second
-//! says whether the map is used up: then a refusal costs one look and no search through the range.
+//! A translation is unique by (local address, port, backend address, port), so each backend can use
+//! all ports of each NAT address. A set bit is a port in use. Ports below 128 are never allocated.
+//! The first word of their bits holds the rotation: the search starts behind earlier allocations,
+//! so that a port just released is reused last (a peer may still remember its connection). The
+//! second word records that the map is exhausted: an allocation then fails after one load, without
+//! a search of the range.
 
 use crate::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Relaxed, Ordering::SeqCst};
 use crate::layout::{NAT_MAP_BYTES, Section};
@@ -12,14 +13,14 @@ use crate::region::Region;
 use crate::rows::{Numbered, Rows, Shared};
 use core::ops::RangeInclusive;
 
-/// Below this port none is given out.
+/// Lowest port that is allocated.
 const FIRST: u16 = 128;
-/// Which word says that all of a range is in use.
+/// Index of the word that records an exhausted range.
 const USED_UP: usize = 1;
 const WORDS: usize = NAT_MAP_BYTES / 8;
-/// How often a word with free bits is tried: each failure means that another lcore took the bit.
-/// The kernel's program goes on to the next word then: of two that want the last port at once, one
-/// may be refused although a third gives one back.
+/// Number of attempts at a word with free bits. An attempt fails if another lcore took the bit. The
+/// BPF program then continues with the next word: if two CPUs compete for the last port, one may
+/// fail even though another port was released meanwhile.
 const TRIES: u32 = if cfg!(target_arch = "bpf") { 1 } else { u32::MAX };
 
 #[repr(C, align(64))]
@@ -27,7 +28,7 @@ struct Map([AtomicU64; WORDS]);
 
 const _: () = assert!(size_of::<Map>() == NAT_MAP_BYTES);
 
-/// All port maps, used by all lcores at once.
+/// Port maps of all backends, used by all lcores concurrently.
 #[derive(Clone, Copy)]
 pub struct NatPorts<'r> {
     maps: Rows<'r, Map>,
@@ -38,20 +39,20 @@ pub struct NatPorts<'r> {
 unsafe impl Shared for Map {}
 
 impl<'r> NatPorts<'r> {
-    /// The maps of a region.
+    /// Returns the port maps of a region.
     pub fn new(region: &'r Region) -> NatPorts<'r> {
         NatPorts { maps: region.slice(Section::NatMaps) }
     }
 
-    /// How many maps there are.
+    /// Number of port maps.
     pub fn count(&self) -> u32 {
         self.maps.count()
     }
 
-    /// Takes a free port of `range`; `None` only when all of it is in use (or the map isn't there).
+    /// Allocates a free port of `range`; `None` if all of it is in use or the map does not exist.
     ///
-    /// The search begins in the lcore's own part of the range, so that lcores rarely meet at words,
-    /// and goes on through the others' parts.
+    /// The search begins in the lcore's own part of the range, so that lcores rarely contend for a
+    /// word, and continues through the other parts.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub fn claim(
         &self,
@@ -60,7 +61,7 @@ impl<'r> NatPorts<'r> {
         lcore: u32,
         lcores: u32,
     ) -> Option<u16> {
-        // The kernel's program searches in a function of its own, which its verifier sees once.
+        // A separate function in the BPF program, which the verifier checks once.
         #[cfg(target_arch = "bpf")]
         let take = |first, last| crate::parts::take(map, first, last);
         #[cfg(not(target_arch = "bpf"))]
@@ -78,16 +79,17 @@ impl<'r> NatPorts<'r> {
         if let Some(port) = found {
             return Some(port as u16);
         }
-        // A port may come back between the search and the note, which whoever gives it back then
-        // does not see: so it is looked for once more behind the note.
+        // A port released between the search and the note may leave the note in place, because the
+        // releasing lcore did not see it. Therefore the range is searched again after the note is
+        // written.
         used_up.swap(all, SeqCst);
         let found = take(first, last)?;
         used_up.store(0, SeqCst);
         Some(found as u16)
     }
 
-    /// Returns the port of a used-up map that was allocated longest ago, as far as the rotation
-    /// tells, and advances the rotation: the next call returns another one.
+    /// Returns the port of an exhausted map that was allocated longest ago according to the
+    /// rotation, and advances the rotation: the next call returns another port.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub fn oldest(
         &self,
@@ -102,7 +104,7 @@ impl<'r> NatPorts<'r> {
         Some(start(first, last, lcore, lcores, turn)? as u16)
     }
 
-    /// Takes this port of a map; false when it is in use, or never given out.
+    /// Allocates a given port of a map; returns false if it is in use or below 128.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub fn take_port(&self, map: u32, port: u16) -> bool {
         let bit = 1 << (port % 64);
@@ -110,11 +112,11 @@ impl<'r> NatPorts<'r> {
         port >= FIRST && self.maps.row(map).is_some_and(took)
     }
 
-    /// Takes the first free port of a map from `first` to `last`, both included.
+    /// Allocates the first free port of a map in `first..=last`.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub(crate) fn take(&self, map: u32, first: u32, last: u32) -> Option<u32> {
         let words = &self.maps.row(map)?.0;
-        // A `first` behind `last` is no range; it may lie in the same word.
+        // An empty range must be excluded here: both bounds may lie in the same word.
         if first > last {
             return None;
         }
@@ -145,7 +147,7 @@ impl<'r> NatPorts<'r> {
         None
     }
 
-    /// Gives a port back. False when it wasn't in use.
+    /// Releases a port; returns false if it was not in use.
     pub fn release(&self, map: u32, port: u16) -> bool {
         let Some(Map(words)) = self.maps.row(map) else { return false };
         if port < FIRST {
@@ -160,11 +162,11 @@ impl<'r> NatPorts<'r> {
     }
 }
 
-/// What the fastpath does, which claims ports ahead.
+/// Operations of fastpath, which allocates ports in advance.
 #[cfg(not(target_arch = "bpf"))]
 impl NatPorts<'_> {
-    /// Takes the last [`NatPorts::claim`] of a map back: the next one finds what that found, unless
-    /// another port came back before it.
+    /// Reverts the last [`NatPorts::claim`] of a map: the next call returns the same port, unless
+    /// an earlier one was released in between.
     pub fn unclaim(&self, map: u32, port: u16) {
         if self.release(map, port)
             && let Some(Map([rotation, ..])) = self.maps.row(map)
@@ -174,7 +176,7 @@ impl NatPorts<'_> {
     }
 }
 
-/// The other protocol whose flows may have a port that a flow of `proto` wants.
+/// Returns the other protocol whose flows may have a port that a flow of `proto` could use as well.
 #[inline(always)]
 pub const fn other_proto(proto: u8) -> u8 {
     const TCP: u8 = 6;
@@ -182,7 +184,7 @@ pub const fn other_proto(proto: u8) -> u8 {
     if proto == TCP { UDP } else { TCP }
 }
 
-/// Where an lcore's search begins at this turn of the rotation: in its own part of the range.
+/// Returns the port at which an lcore's search begins for this rotation: in its part of the range.
 #[inline(always)]
 fn start(first: u32, last: u32, lcore: u32, lcores: u32, turn: u64) -> Option<u32> {
     let count = (last + 1).checked_sub(first).filter(|count| *count > 0)?;
@@ -192,30 +194,30 @@ fn start(first: u32, last: u32, lcore: u32, lcores: u32, turn: u64) -> Option<u3
     Some(first + part * lcore.checked_rem(lcores)? + within)
 }
 
-/// What a new fastpath does, and what people ask.
+/// Operations for recovery and for status output.
 #[cfg(not(target_arch = "bpf"))]
 impl NatPorts<'_> {
-    /// Marks one port as used; false when it is already, or can't be. For recovery.
+    /// Marks a port as in use during recovery; returns false if it is already or cannot be.
     pub(crate) fn mark(&self, map: u32, port: u16) -> bool {
         self.take_port(map, port)
     }
 
-    /// How often the rotation of a map was advanced: ports searched for, or examined for eviction.
+    /// Number of times that a map's rotation advanced: ports allocated, or examined for eviction.
     pub fn rotation(&self, map: u32) -> u64 {
         let rotation = self.maps.get(map as usize).and_then(|map| map.0.first());
         rotation.map_or(0, |rotation| rotation.load(Relaxed))
     }
 
-    /// How many ports of a map are in use.
+    /// Number of ports of a map that are in use.
     pub fn used(&self, map: u32) -> u32 {
         let first = usize::from(FIRST / 64);
         let words = self.maps.get(map as usize).map(|map| &map.0[first..]).unwrap_or_default();
         words.iter().map(|word| word.load(Relaxed).count_ones()).sum()
     }
 
-    /// Frees all ports of all maps. For recovery, while no lcore runs.
+    /// Releases all ports of all maps during recovery, while no lcore runs.
     pub(crate) fn clear(&self) {
-        // The rotation goes on.
+        // The rotation is kept.
         for word in self.maps.iter().flat_map(|map| &map.0[1..]) {
             if word.load(Relaxed) != 0 {
                 word.store(0, Relaxed);
@@ -224,10 +226,10 @@ impl NatPorts<'_> {
     }
 }
 
-/// Which bit of a word the only one is.
+/// Returns the index of the only set bit.
 #[inline(always)]
 const fn number_of(bit: u64) -> u32 {
-    // Of trailing zeros the kernel's compiler would make a table.
+    // The BPF compiler implements `trailing_zeros` by a table.
     63 - bit.leading_zeros()
 }
 
@@ -250,7 +252,7 @@ mod tests {
         assert_eq!(claim(), third);
         maps.unclaim(0, third);
         assert!(maps.release(0, second));
-        // The rotation is behind the one that came back.
+        // The search starts behind the released port.
         assert_eq!((claim(), maps.used(0)), (third, 2));
         assert!(first < second && second < third);
     }
@@ -304,11 +306,11 @@ mod tests {
         let maps = NatPorts { maps: &memory };
         while maps.claim(0, 2000..=2999, 0, 1).is_some() {}
         assert!((0..9).all(|_| maps.claim(0, 2000..=2999, 0, 1).is_none()));
-        // A bit that was cleared behind its back is not seen.
+        // A bit cleared without `release` is not noticed.
         memory[0].0[2000 / 64].fetch_and(!(1 << (2000 % 64)), Relaxed);
         assert_eq!(maps.claim(0, 2000..=2999, 0, 1), None);
         assert!(maps.mark(0, 2000));
-        // Of another range nothing is known.
+        // The note applies to one range only.
         assert_eq!(maps.claim(0, 2000..=3000, 0, 1), Some(3000));
         assert!(maps.release(0, 2500));
         assert_eq!(maps.claim(0, 2000..=2999, 0, 1), Some(2500));
@@ -317,7 +319,7 @@ mod tests {
         assert!(maps.claim(0, 2000..=2999, 0, 1).is_some());
     }
 
-    /// Ports that come back while others find the map used up: none is forgotten.
+    /// Ports are released while other threads find the map exhausted: none is lost.
     #[test]
     fn a_port_that_comes_back_is_found_whatever_was_noted_meanwhile() {
         let rounds = if cfg!(miri) { 10 } else { 20_000 };
@@ -342,7 +344,7 @@ mod tests {
     #[test]
     fn threads_share_a_range_without_sharing_a_port() {
         let last = if cfg!(miri) { 1223 } else { 33_023 };
-        // Each in its part of the range, then all in the same.
+        // Each thread in its own part of the range, then all in the same.
         for lcores in [4, 1] {
             let memory = maps(1);
             let maps = NatPorts { maps: &memory };

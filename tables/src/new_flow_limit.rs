@@ -1,23 +1,23 @@
-//! The limit of new flows: how many an lcore begins in a second. Both planes ask here.
+//! Rate limit of new flows per lcore, for both data planes.
 //!
-//! An unconfirmed flow lives until its budget, or its NAT port, is taken by newer ones. A flood
-//! whose flows come faster than that evicts the flows of real clients before their answers are
-//! here, so that none of them gets through. Above the limit a new flow is refused before anything
-//! is done for it: those that were admitted live long enough, and a client that was refused sends
-//! again. Packets of known flows are not asked.
+//! An unconfirmed flow lives until newer flows need its budget or its NAT port. A flood that begins
+//! flows faster than that evicts flows of real clients before their replies arrive, so that no
+//! client gets through. Above the limit, a new flow is rejected before any work is done for it:
+//! admitted flows live long enough to be confirmed, and rejected clients retransmit. Packets of
+//! existing flows are not limited.
 
 use crate::record::NewFlowLimits;
 use crate::token_bucket::{Rate, SECOND_NS, TokenBucket};
 
-/// Two round trips of a distant client: so long an unconfirmed flow has to live, to see the answer
-/// and the client's next packet.
+/// Two round trips to a distant client, in nanoseconds: an unconfirmed flow has to live this long
+/// to see the reply and the client's next packet.
 const TWO_ROUND_TRIPS_NS: u64 = 200_000_000;
-/// What a bucket holds: the flows of so many nanoseconds. More than a clock's step, and little
-/// beside the round trips.
+/// Depth of a bucket, in nanoseconds of flows at its rate: more than the resolution of the clock,
+/// and small compared to the round trips.
 const DEPTH_NS: u64 = 50_000_000;
 
-/// The limit per second and lcore, where `unconfirmed` flows may be held at once and `lcores` begin
-/// them: in any two round trips no more begin than can be held. At least one.
+/// Returns the limit per second and lcore for at most `unconfirmed` flows that `lcores` begin: the
+/// flows begun within two round trips do not exceed that number. At least 1.
 pub const fn derived(unconfirmed: u32, lcores: u32) -> u32 {
     let lcores = if lcores == 0 { 1 } else { lcores };
     let all = unconfirmed as u64 * SECOND_NS / (TWO_ROUND_TRIPS_NS + DEPTH_NS);
@@ -31,7 +31,7 @@ pub const fn derived(unconfirmed: u32, lcores: u32) -> u32 {
     }
 }
 
-/// The flows that an lcore began lately. One lcore writes.
+/// Token buckets of new flows of one lcore, which is their only writer.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct NewFlowLimit {
@@ -40,13 +40,13 @@ pub struct NewFlowLimit {
 }
 
 impl NewFlowLimit {
-    /// Nothing begun yet.
+    /// Creates full buckets.
     pub const fn new() -> NewFlowLimit {
         NewFlowLimit { translated: TokenBucket::new(), tunnelled: TokenBucket::new() }
     }
 
-    /// The bucket and its rate of flows that need their entry (`translated`: NAT and proxies), or
-    /// of those that can go on without.
+    /// Returns the bucket and rate of flows that need their entry (`translated`: NAT and proxies),
+    /// or of the others.
     #[inline(always)]
     fn of(&self, limits: &NewFlowLimits, translated: bool) -> (&TokenBucket, Rate) {
         let (bucket, per_s) = match translated {
@@ -56,7 +56,7 @@ impl NewFlowLimit {
         (bucket, Rate { per_s, depth_ns: DEPTH_NS })
     }
 
-    /// Whether one more flow may begin.
+    /// Returns whether another flow may begin.
     #[inline(always)]
     pub fn admits(&self, limits: &NewFlowLimits, translated: bool, now_ns: u64) -> bool {
         let (bucket, rate) = self.of(limits, translated);
@@ -78,9 +78,9 @@ mod tests {
 
     const US: u64 = 1000;
 
-    /// A flood of `per_s` new flows a second over `lcores`, and room for `held` of them, the oldest
-    /// of which end for new ones: how many flows began in `seconds`, and the shortest time in
-    /// microseconds for which one lived.
+    /// Simulates `per_s` new flows per second over `lcores`, of which `held` fit before new flows
+    /// evict the oldest. Returns how many flows began in `seconds`, and the shortest lifetime of a
+    /// flow in microseconds.
     fn flood(per_s: u64, lcores: u32, held: u32, seconds: u64) -> (u64, u64) {
         let each = derived(held, lcores);
         let limits = NewFlowLimits { translated: each, tunnelled: 0 };
@@ -88,7 +88,7 @@ mod tests {
         let (mut flows, mut begun, mut shortest) = (VecDeque::new(), 0, u64::MAX);
         for n in 0..per_s * seconds {
             let now_us = n * 1_000_000 / per_s;
-            // What an lcore's clock says is a little old.
+            // An lcore's clock is slightly behind.
             let (lcore, clock) = (&all[n as usize % all.len()], now_us / 4000 * 4000 * US);
             if lcore.admits(&limits, true, clock) {
                 lcore.count(&limits, true, clock);
@@ -109,7 +109,7 @@ mod tests {
         for (per_s, lcores) in [(20_000, 1), (200_000, 2), (900_000, 7)] {
             let (begun, shortest) = flood(per_s, lcores, 2_000, 5);
             assert!(shortest >= 195_000, "{per_s}/s by {lcores}: ended after {shortest} us");
-            // Four times the room in a second, and what the buckets held at first.
+            // Four times the capacity per second, plus the initial contents of the buckets.
             assert!((39_000..42_500).contains(&begun), "{per_s}/s by {lcores}: {begun}");
         }
     }

@@ -1,9 +1,9 @@
-//! Next hops: MAC addresses mirrored from the kernel, changed in place.
+//! Next hops: MAC addresses mirrored from the kernel's neighbor table and updated in place.
 //!
-//! They follow the neighbours and not the operator, so that they have no generation: a backend
-//! refers to a next hop for as long as it lives, and slowpath fills in what it learns. Each of the
-//! two words means something by itself, so that a packet may see the new one of the one and the old
-//! one of the other.
+//! They follow the state of neighbors instead of the configuration, so they have no generation: a
+//! backend refers to a next hop for its whole lifetime, and slowpath stores what it learns. Each of
+//! the two words is valid by itself, so that a reader may combine the new value of one with the old
+//! value of the other.
 
 use crate::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -13,29 +13,29 @@ use crate::addresses::mixed;
 use crate::pen::Pen;
 use crate::rows::{Numbered, Rows, Shared};
 
-/// How to reach a neighbour.
+/// How to reach a neighbor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NextHop {
-    /// The neighbour's MAC address.
+    /// MAC address of the neighbor.
     pub mac: [u8; 6],
-    /// The MAC address of the arm's port.
+    /// MAC address of the arm's port.
     pub src_mac: [u8; 6],
-    /// Largest IP packet that the link takes, bytes; 0 for no limit of its own.
+    /// MTU of the link in bytes; 0 for no limit of its own.
     pub mtu: u16,
-    /// 0 ingress, 1 egress.
+    /// Arm: 0 ingress, 1 egress.
     pub arm: u8,
-    /// Whether `mac` is known; packets are dropped as `no-neighbour` until then.
+    /// Whether `mac` is resolved; until then packets are dropped as `no-neighbour`.
     pub known: bool,
 }
 
 impl NextHop {
-    /// A neighbour behind `arm` that nothing is known about.
+    /// Returns an unresolved neighbor on `arm`.
     pub const fn unknown(arm: u8) -> NextHop {
         NextHop { mac: [0; 6], src_mac: [0; 6], mtu: 0, arm, known: false }
     }
 
-    /// The largest IP packet that passes, bytes: the link's, or what routers reported if that is
-    /// less. `learned` is where the region keeps that, 0 for none.
+    /// Returns the path MTU in bytes: the smaller of the link's MTU and the one that routers
+    /// reported. `learned` is the region's word for the reported one, which is 0 if there is none.
     #[inline(always)]
     pub fn path_mtu(&self, learned: Option<&AtomicU32>) -> u16 {
         let link = if self.mtu == 0 { u16::MAX } else { self.mtu };
@@ -48,30 +48,30 @@ impl NextHop {
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct NextHopCell {
-    /// MAC in the low 48 bits, arm in bits 48 to 55, [`USED`] and [`KNOWN`].
+    /// MAC in bits 0 to 47, arm in bits 48 to 55, [`USED`] and [`KNOWN`].
     there: AtomicU64,
-    /// Source MAC in the low 48 bits, MTU in the high 16.
+    /// Source MAC in bits 0 to 47, MTU in bits 48 to 63.
     here: AtomicU64,
-    /// Whose it is: what a restarted slowpath finds it by.
+    /// Address of the neighbor, by which a restarted slowpath finds the entry.
     addr: [AtomicU32; 4],
-    /// The first next hop of the chain that begins here, its id + 1; 0 for none. Chains are by
-    /// [`chain_of`] and have nothing to do with the next hop in this cell.
+    /// First next hop of the chain of this cell (id + 1), 0 for none. Chains are assigned by
+    /// [`chain_of`], independently of the next hop stored in the cell.
     first: AtomicU32,
-    /// The next hop behind this one in its chain, its id + 1; 0 for none.
+    /// Successor in the chain (id + 1); 0 for none.
     next: AtomicU32,
 }
 
-/// How many of a chain are looked at: as many of one hash there are never by chance.
+/// Maximum number of chain elements examined. Chains of this length do not occur by chance.
 const MOST_IN_CHAIN: u32 = 32;
 
-/// Which cell the chain of an address begins in.
+/// Returns the cell in which the chain of an address begins.
 #[inline(always)]
 fn chain_of(addr: &Addr, cells: u32) -> u32 {
     (((mixed(addr) >> 32) * u64::from(cells)) >> 32) as u32
 }
 
-/// The next hop at `addr` behind `arm`. A chain that is being changed may lead astray for a moment:
-/// then none is found, and whoever asks has to live with that.
+/// Returns the id of the next hop at `addr` on `arm`. A chain that is being updated may lead to
+/// other entries for a moment, so callers have to tolerate a miss.
 #[inline(always)]
 pub(crate) fn find(cells: Rows<'_, NextHopCell>, addr: &Addr, arm: u8) -> Option<u32> {
     let mut id = cells.row(chain_of(addr, cells.count()))?.first.load(Ordering::Acquire);
@@ -94,7 +94,7 @@ const KNOWN: u64 = 1 << 63;
 unsafe impl Shared for NextHopCell {}
 
 impl NextHopCell {
-    /// The next hop, if this one is in use.
+    /// Returns the next hop, or `None` if the cell is free.
     #[inline(always)]
     pub(crate) fn load(&self) -> Option<NextHop> {
         let there = self.there.load(Ordering::Acquire);
@@ -114,7 +114,7 @@ impl NextHopCell {
     #[inline(always)]
     fn is_at(&self, addr: &Addr) -> bool {
         let word = |n: usize| self.addr[n].load(Ordering::Relaxed) ^ addr.words[n];
-        // Branches would be many ways for the kernel's verifier to look at.
+        // Branch-free: each branch would be a further path for the verifier.
         word(0) | word(1) | word(2) | word(3) == 0
     }
 
@@ -122,7 +122,7 @@ impl NextHopCell {
         Addr { words: self.addr.each_ref().map(|w| w.load(Ordering::Relaxed)) }
     }
 
-    /// Takes a free one for a neighbour.
+    /// Assigns a free cell to a neighbor.
     pub(crate) fn take(&self, pen: &Pen, addr: &Addr, hop: &NextHop) {
         pen.words(&self.addr, &addr.words);
         self.store(pen, hop);
@@ -138,7 +138,8 @@ impl NextHopCell {
         pen.long(&self.there, 0);
     }
 
-    /// Leaves the chains as a writer might that is killed at the worst time, and worse: in circles.
+    /// Corrupts the chain into a cycle, which is worse than any writer killed in an update leaves
+    /// it.
     #[cfg(test)]
     pub(crate) fn tear_chain(&self) {
         self.first.store(2, Ordering::Relaxed);
@@ -146,13 +147,13 @@ impl NextHopCell {
     }
 }
 
-/// What the writer does to chains. A writer that was killed at it chains all anew.
+/// Writer operations on chains. After a writer was killed, its successor rebuilds all chains.
 #[cfg(not(target_arch = "bpf"))]
 pub(crate) mod chain {
     use super::{AtomicU32, NextHopCell, Ordering, Pen, chain_of};
     use packet::addr::Addr;
 
-    /// Puts a cell that has its address into its chain.
+    /// Inserts a cell, whose address is set, into its chain.
     pub(crate) fn link(cells: &[NextHopCell], pen: &Pen, id: u32) {
         let cell = &cells[id as usize];
         let first = first_of(cells, &cell.addr());
@@ -160,11 +161,11 @@ pub(crate) mod chain {
         pen.word(first, id + 1);
     }
 
-    /// Takes a cell out of its chain.
+    /// Removes a cell from its chain.
     pub(crate) fn unlink(cells: &[NextHopCell], pen: &Pen, id: u32) {
         let cell = &cells[id as usize];
         let mut link = first_of(cells, &cell.addr());
-        // A chain is no longer than there are cells.
+        // A chain has at most as many elements as there are cells.
         for _ in 0..cells.len() {
             let at = link.load(Ordering::Relaxed);
             if at == id + 1 {
@@ -177,7 +178,7 @@ pub(crate) mod chain {
         }
     }
 
-    /// Chains all that are in use.
+    /// Rebuilds the chains from all cells in use.
     pub(crate) fn renew(cells: &[NextHopCell], pen: &Pen) {
         cells.iter().for_each(|cell| pen.word(&cell.first, 0));
         for (id, _) in cells.iter().enumerate().filter(|(_, cell)| cell.load().is_some()) {

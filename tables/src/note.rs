@@ -1,5 +1,5 @@
-//! What the tables keep for dumps and for a restarted slowpath, and no lcore reads: the name of
-//! each service, all its backends in their order, and what its choice was made of.
+//! Service notes: data that dumps and a restarted slowpath read, and lcores do not. For each
+//! service: its name, all its backends in their order, and the inputs of its backend selection.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,22 +10,22 @@ use crate::versioned::Twin;
 
 const WORDS: usize = 16;
 
-/// All of one service. 256 bytes.
+/// Name and note of a service. 256 bytes.
 #[repr(C)]
 pub(crate) struct NoteCell {
-    /// The name's length in the first word, UTF-8 in the others.
+    /// Length of the name in bytes in the first word, UTF-8 in the others.
     name: [AtomicU64; WORDS],
     pub(crate) note: Twin<ServiceNote>,
 }
 
 const _: () = assert!(8 * WORDS == 8 + NAME_BYTES && size_of::<NoteCell>() == 256);
 
-// SAFETY: atomics, and a twin, which is shared by its own rules.
+// SAFETY: atomics and a `Twin`, which is `Shared` itself.
 #[expect(unsafe_code, reason = "see the trait")]
 unsafe impl Shared for NoteCell {}
 
 impl NoteCell {
-    /// The name; empty for none, and for one that is no UTF-8.
+    /// Returns the name; empty if there is none or it is not valid UTF-8.
     pub(crate) fn name(&self) -> String {
         let len = (self.name[0].load(Ordering::Acquire) as usize).min(NAME_BYTES);
         let mut bytes = Vec::with_capacity(NAME_BYTES);
@@ -36,7 +36,7 @@ impl NoteCell {
         String::from_utf8(bytes).unwrap_or_default()
     }
 
-    /// Stores a name of at most [`NAME_BYTES`]; the length last.
+    /// Stores a name of at most [`NAME_BYTES`]; its length is stored last.
     pub(crate) fn rename(&self, pen: &Pen, name: &str) {
         let mut bytes = [0; NAME_BYTES];
         let len = name.len().min(NAME_BYTES);
@@ -49,35 +49,36 @@ impl NoteCell {
     }
 }
 
-/// What a service's slots were made of.
+/// Inputs from which a service's slots were built.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ServiceNote {
-    /// The writer's own: tells equal choices apart from others without making them again.
+    /// Fingerprint of the inputs, defined by the writer's caller, to detect equal inputs without
+    /// rebuilding the slots.
     pub made_of: u64,
-    /// A run of the slot arena with two words for each backend ([`Member`]). The writer decides it.
+    /// Run of the slot arena with two words per backend ([`Member`]). The writer assigns it.
     pub members: SlotArray,
-    /// A run with five words for each of its source ranges, as they were asked for: an address and
-    /// how many of its 128 bits count. The writer decides it.
+    /// Run of the slot arena with five words per configured source range: an address and its prefix
+    /// length in the 128-bit form. The writer assigns it.
     pub ranges: SlotArray,
-    /// How many of them, from the first, get new flows.
+    /// Number of backends, from the first, that receive new flows.
     pub serving: u32,
-    /// Slots of the table, were there one: as asked for.
+    /// Configured number of slots, which applies if the service has a Maglev table.
     pub table_size: u32,
 }
 
 records!(ServiceNote: 40);
 
-/// A backend of a service.
+/// A backend as a member of a service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Member {
-    /// Its id.
+    /// Backend id.
     pub backend: u32,
-    /// Its weight in this service.
+    /// Weight in this service.
     pub weight: u16,
-    /// Its state in this service, for dumps.
+    /// State in this service, for dumps: a number of [`BackendState`](crate::record::BackendState).
     pub state: u8,
-    /// IP protocol that it serves; 0 for any.
+    /// IP protocol for which it serves; 0 for any.
     pub protocol: u8,
 }
 

@@ -1,5 +1,5 @@
-//! What stands in front of a packet: how it came, and outer headers as records ask for them: those
-//! towards a service's backend, and those back to the gateway that a flow came from.
+//! Outer headers: how a packet arrived, and the headers to prepend towards a service's backend or
+//! back to a flow's gateway.
 
 use crate::flow::GatewayLeg;
 use crate::reason::DropReason;
@@ -10,21 +10,21 @@ use packet::ip::Ip;
 use packet::parsed::Malformed;
 use packet::tunnel::{OUTER_TTL, Outer, source_port};
 
-/// How a packet reached us.
+/// How a packet arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Arrival {
-    /// Not in a tunnel of ours.
+    /// Without one of the configured tunnels.
     Plain,
     /// In a gateway's tunnel.
     Gateway,
-    /// In the tunnel of a backend, on its return leg.
+    /// In a backend's tunnel, on its return leg.
     Backend,
-    /// From this machine's kernel: by the exception port, or by the device for its probes.
+    /// From this host's kernel: through the exception port or the device for probes.
     Kernel,
 }
 
-/// Why a packet is dropped whose GENEVE header is malformed.
+/// Returns the drop reason of a packet with a malformed GENEVE header.
 pub const fn bad_geneve(cause: Malformed) -> DropReason {
     match cause {
         Malformed::GeneveVersion => DropReason::GeneveVersion,
@@ -33,8 +33,9 @@ pub const fn bad_geneve(cause: Malformed) -> DropReason {
     }
 }
 
-/// The headers of a service's tunnel from our address to a backend's, in front of `inner`, which is
-/// of a flow with this hash. Their UDP checksum is not asked for; `options` are GENEVE's alone.
+/// Returns the outer headers of a service's tunnel from a local address to a backend, for the
+/// packet `inner` of a flow with this hash. The UDP checksum is not requested; `options` apply to
+/// GENEVE only.
 #[inline(always)]
 pub fn to_backend<'a>(
     kind: TunnelKind,
@@ -64,9 +65,9 @@ pub fn to_backend<'a>(
     }
 }
 
-/// The headers towards a flow's gateway: those of the latest packet, turned around. What crosses to
-/// a `peer` of the tunnel that it came by has that one's port and VNI, and the MAC addresses inside
-/// as they were. Their UDP checksum is not asked for.
+/// Returns the outer headers towards a flow's gateway: those of the flow's latest packet, reversed.
+/// If the packet leaves by a `peer` of the tunnel on which it arrived, they have the peer's port
+/// and VNI, and the inner MAC addresses are kept. The UDP checksum is not requested.
 #[inline(always)]
 pub fn to_gateway<'a>(
     kind: TunnelKind,

@@ -1,7 +1,8 @@
-//! Searches that are functions of their own in the kernel's program, so that the verifier looks at
-//! each once and not once for every way that leads to it.
+//! Searches that are separate functions in the BPF program, so that the verifier checks each of
+//! them once instead of once per path that leads to it.
 //!
-//! The program has to define them, by these names, global and out of line, because only it can:
+//! The program defines them under these names, global and not inlined, because only the program
+//! itself can:
 //!
 //! ```text
 //! part_walk    walked      a chain of frontends
@@ -16,8 +17,8 @@
 //! part_claim   claimed     a free slot of the flow index
 //! part_take    taken       a free port of a NAT port map
 //! ```
-//! Such a function takes five numbers at most (or records by address, which may be null to the
-//! verifier) and returns one; it must use all that it takes.
+//! Such a function takes at most five numbers (or pointers to records, which may be null for the
+//! verifier) and returns one number. It must use all its arguments.
 
 mod bodies;
 
@@ -30,7 +31,7 @@ pub use bodies::{
     bounded, claimed, client, found, locked, membered, piece, served, taken, tried, walked,
 };
 
-// SAFETY: the program defines them, with these types, and they do what is said of each.
+// SAFETY: the program defines them with these types and the documented behavior.
 #[expect(unsafe_code, reason = "functions of the program's")]
 unsafe extern "C" {
     safe fn part_walk(scope_key: u64, first: u64, second: u64, rest: u64, link_at: u64) -> u64;
@@ -51,7 +52,7 @@ const fn pair(low: u32, high: u32) -> u64 {
     low as u64 | (high as u64) << 32
 }
 
-/// Port, protocol and length of a key.
+/// Packs port, protocol and prefix length of a key.
 #[inline(always)]
 fn rest(key: &FrontendKey) -> u64 {
     u64::from(key.port) | u64::from(key.proto) << 16 | u64::from(key.prefix_len) << 24
@@ -62,14 +63,14 @@ fn less_one(number: u64) -> Option<u32> {
     if number == 0 { None } else { Some((number - 1) as u32) }
 }
 
-/// The target of `key` in the chain that begins with `link`, as `at` sees it.
+/// Returns the target of `key` in the chain that begins with `link`, as generation `at` sees it.
 #[inline(always)]
 pub(crate) fn walk(link: u32, key: &FrontendKey, at: u32) -> Option<u32> {
     let [a, b, c, d] = key.addr.words;
     less_one(part_walk(key.scope_key, pair(a, b), pair(c, d), rest(key), pair(link, at)))
 }
 
-/// The service for an address, whatever it is a frontend by.
+/// Returns the service for an address, by frontends of every kind.
 #[inline(always)]
 pub(crate) fn service(scope: u64, addr: &Addr, port: u16, proto: u8, at: u32) -> Option<u32> {
     let [a, b, c, d] = addr.words;
@@ -77,38 +78,39 @@ pub(crate) fn service(scope: u64, addr: &Addr, port: u16, proto: u8, at: u32) ->
     less_one(part_service(scope, pair(a, b), pair(c, d), rest, at.into()))
 }
 
-/// The target of `key`, in each of `kinds`, as `at` sees it.
+/// Returns the target of `key`, in each of `kinds`, as generation `at` sees it.
 #[inline(always)]
 pub(crate) fn try_kinds(kinds: u32, key: &FrontendKey, at: u32) -> Option<u32> {
     let [a, b, c, d] = key.addr.words;
     less_one(part_kinds(key.scope_key, pair(a, b), pair(c, d), rest(key), pair(kinds, at)))
 }
 
-/// Whether the bound at a place of the slot arena is not above an address: 1 or 0.
+/// Returns 1 if the bound at arena index `at` is at or below an address, else 0.
 #[inline(always)]
 pub(crate) fn bound(at: u32, high: u64, low: u64) -> u32 {
     part_bound(at.into(), high, low) as u32
 }
 
-/// Whether the word at a place of the slot arena is not above a number: 1 or 0.
+/// Returns 1 if the word at arena index `at` is at or below `sought`, else 0.
 #[inline(always)]
 pub(crate) fn member(at: u32, sought: u32) -> u32 {
     part_member(at.into(), sought.into()) as u32
 }
 
-/// Number and state of a flow's entry; [`NONE`](crate::record::NONE) as its number for none.
+/// Returns number and state of a flow's entry; the number is [`NONE`](crate::record::NONE) if there
+/// is none.
 #[inline(always)]
 pub(crate) fn find(hash: u64, key: &FlowKey) -> (u32, u32) {
     halves(part_find(hash, key))
 }
 
-/// As [`find`], of a datagram's entry.
+/// As [`find`], for a datagram's entry.
 #[inline(always)]
 pub(crate) fn find_piece(hash: u64, key: &FlowKey) -> (u32, u32) {
     halves(part_piece(hash, key))
 }
 
-/// As [`find`], of a client's entry.
+/// As [`find`], for a client's entry.
 #[inline(always)]
 pub(crate) fn find_client(hash: u64, key: &FlowKey) -> (u32, u32) {
     halves(part_client(hash, key))
@@ -119,19 +121,19 @@ const fn halves(both: u64) -> (u32, u32) {
     (both as u32, (both >> 32) as u32)
 }
 
-/// Locks a bucket of the flow index.
+/// Locks a bucket of the flow index; returns whether it succeeded.
 #[inline(always)]
 pub(crate) fn lock(home: u32, owner: u64) -> bool {
     part_lock(home.into(), owner) != 0
 }
 
-/// A slot of the flow index.
+/// Claims a slot of the flow index.
 #[inline(always)]
 pub(crate) fn claim(hash: u64) -> u32 {
     part_claim(hash) as u32
 }
 
-/// A free port of a map from `first` to `last`.
+/// Allocates a free port of a map in `first..=last`.
 #[inline(always)]
 pub(crate) fn take(map: u32, first: u32, last: u32) -> Option<u32> {
     less_one(part_take(map.into(), first.into(), last.into()))

@@ -1,5 +1,5 @@
-//! Classes of packets for this machine itself. Each has a limit and a drop reason of its own, so
-//! that a flood of one class leaves room for the others. Both planes ask here.
+//! Classes of punted packets (packets to this host), for both data planes. Each class has its own
+//! limit and drop reason, so that a flood of one class does not affect the others.
 
 use packet::ethernet;
 use packet::ip::{ICMP, ICMPV6, Ip, TCP, UDP};
@@ -14,45 +14,45 @@ const ARP: u16 = 0x0806;
 /// ICMPv6 types of neighbor discovery: router and neighbor solicitation and advertisement, redirect
 /// (RFC 4861 4).
 const DISCOVERY: core::ops::RangeInclusive<u8> = 133..=137;
-/// The hop limit of neighbor discovery, which no packet from beyond the link has (RFC 4861 7.1).
+/// Hop limit of neighbor discovery packets, which no forwarded packet can have (RFC 4861 7.1).
 const ON_LINK: u8 = 255;
 
-/// The class of a packet for this machine itself.
+/// Class of a punted packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum PuntClass {
-    /// To a port that the configuration names (health, API, metrics, `punt.local_ports`), from a
-    /// BGP neighbor, or the answer to a probe of a backend.
+    /// To a configured port (health, API, metrics, `punt.local_ports`), from a BGP neighbor, or the
+    /// reply to a probe of a backend.
     Local = 0,
     /// ARP and IPv6 neighbor discovery.
     Neighbor = 1,
-    /// Other ICMP.
+    /// All other ICMP and ICMPv6.
     Icmp = 2,
     /// Everything else.
     Other = 3,
 }
 
-/// What the class of a packet depends on.
+/// Properties of a packet that determine its class.
 #[derive(Clone, Copy, Debug)]
 pub struct Punted<'a> {
     /// EtherType of the frame.
     pub ethertype: u16,
-    /// The IP packet; [`Ip::default`] where there is none.
+    /// The IP packet; [`Ip::default`] if the frame contains none.
     pub ip: &'a Ip,
-    /// First byte behind its IP header: of ICMP, the type.
+    /// First byte after the IP header; for ICMP, the type.
     pub icmp: u8,
-    /// It came in no tunnel.
+    /// Whether it arrived without a tunnel.
     pub plain: bool,
-    /// It is to an address that a backend is probed from.
+    /// Whether its destination is the probe source of a backend.
     pub probe: bool,
 }
 
 impl PuntClass {
-    /// All of them, in the order of [`Settings::punt_limits`].
+    /// All classes in the order of [`Settings::punt_limits`].
     pub const ALL: [PuntClass; PUNT_CLASSES] =
         [PuntClass::Local, PuntClass::Neighbor, PuntClass::Icmp, PuntClass::Other];
 
-    /// The class of a packet.
+    /// Returns the class of a packet.
     #[inline(always)]
     pub fn of(punted: &Punted<'_>, settings: &Settings) -> PuntClass {
         let ip = punted.ip;
@@ -79,7 +79,7 @@ impl PuntClass {
         }
     }
 
-    /// Why a packet beyond the class's limit is dropped.
+    /// Returns the drop reason of packets above the class's limit.
     #[inline(always)]
     pub const fn reason(self) -> DropReason {
         match self {
@@ -127,7 +127,7 @@ mod tests {
         let (stranger, router) = ([198, 51, 100, 7], [10, 0, 1, 1]);
         let probe = tcp(stranger, [10, 0, 1, 10], 8080);
         assert_eq!(class(IPV4, &probe, 0), PuntClass::Local);
-        // Another port, another protocol, an address where the listener is not.
+        // Other port, other protocol, and an address without this listener.
         for junk in [
             tcp(stranger, [10, 0, 1, 10], 8082),
             Ip { proto: UDP, ..probe },
@@ -136,7 +136,7 @@ mod tests {
         ] {
             assert_eq!(class(IPV4, &junk, 0), PuntClass::Other, "{junk:?}");
         }
-        // A session that we opened comes back to whichever port.
+        // Packets of sessions that were opened by this host arrive on any port.
         for port in [179, 40_000] {
             assert_eq!(class(IPV4, &tcp(router, [10, 0, 1, 10], port), 0), PuntClass::Local);
         }
@@ -159,7 +159,7 @@ mod tests {
             assert_eq!(class(ethernet::IPV6, &icmpv6, kind), PuntClass::Neighbor);
         }
         assert_eq!(class(ethernet::IPV6, &icmpv6, 128), PuntClass::Icmp);
-        // From beyond the link it is no neighbor discovery.
+        // A forwarded packet is not valid neighbor discovery.
         let routed = Ip { ttl: 254, ..icmpv6 };
         assert_eq!(class(ethernet::IPV6, &routed, 135), PuntClass::Icmp);
     }

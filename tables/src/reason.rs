@@ -1,24 +1,24 @@
-//! The drop reasons: one list, with names for metrics and help for people.
+//! Drop reasons: one list of counters with their names and help texts.
 //!
-//! Every dropped packet is counted under exactly one of these, on both data planes.
+//! Every dropped packet is counted under exactly one reason, on both data planes.
 
 macro_rules! reasons {
     ($($variant:ident $name:literal $help:literal,)*) => {
-        /// Why a packet was dropped.
+        /// Reason for which a packet was dropped.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
         #[repr(u8)]
         pub enum DropReason { $(#[doc = $help] $variant,)* }
 
         impl DropReason {
-            /// All reasons, in the order of their counters.
+            /// All reasons in the order of their counters.
             pub const ALL: &'static [DropReason] = &[$(DropReason::$variant,)*];
 
-            /// The name in metrics, in `weir drops` and in the documentation.
+            /// Name in metrics, in `weir drops` and in the documentation.
             pub const fn name(self) -> &'static str {
                 match self { $(DropReason::$variant => $name,)* }
             }
 
-            /// What it means and what to do about it.
+            /// Meaning of the reason and its remedy.
             pub const fn help(self) -> &'static str {
                 match self { $(DropReason::$variant => $help,)* }
             }
@@ -85,7 +85,8 @@ reasons! {
 
 const _: () = assert!(DropReason::ALL.len() <= MAX_REASONS);
 
-/// Room for drop reasons in a counter page; fixed, so that adding a reason keeps the layout.
+/// Drop counters per arm in a counter page. It exceeds the number of reasons, so that a new reason
+/// does not change the layout.
 pub const MAX_REASONS: usize = 64;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! The records that slowpath writes and both data planes read.
+//! Records that slowpath writes and both data planes read.
 //!
 //! All are plain `repr(C)` data of fixed size without padding, so that they can be checksummed,
-//! dumped, and laid into BPF maps unchanged. Indices between them are `u32` and are checked by
-//! whoever follows them: a reader never trusts the other process.
+//! dumped and stored in BPF maps unchanged. References between records are `u32` indices; a reader
+//! checks each one before use and never trusts the other process.
 
 mod settings;
 
@@ -19,10 +19,10 @@ pub use settings::{
     PORT_OWN, PORT_PROTECTED, PUNT_CLASSES, Settings, Timeouts,
 };
 
-/// "No such record": an index that refers to nothing.
+/// Index that refers to no record.
 pub const NONE: u32 = u32::MAX;
 
-/// What is done with a packet that matches no service (`Tunnel::no_service`,
+/// Action for a packet that matches no service (`Tunnel::no_service`,
 /// `Settings::plain_no_service`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(
@@ -32,16 +32,16 @@ pub const NONE: u32 = u32::MAX;
 )]
 #[repr(u8)]
 pub enum NoService {
-    /// Back to the gateway, untouched (gateways only).
+    /// Return it to the gateway unchanged (gateways only).
     Return = 0,
-    /// Dropped as `no-service`.
+    /// Drop it as `no-service`.
     Drop = 1,
-    /// To this machine's kernel.
+    /// Pass it to this host's kernel.
     Punt = 2,
 }
 
 impl NoService {
-    /// Returns what a record's number stands for; an unknown number drops, the safe side.
+    /// Returns the action for a record's number; an unknown number means `Drop`, the safe choice.
     #[inline(always)]
     pub const fn from_u8(n: u8) -> NoService {
         match n {
@@ -52,35 +52,36 @@ impl NoService {
     }
 }
 
-/// [`Tunnel::flags`]: `return` leaves by [`Tunnel::peer`] (Azure crosses External and Internal).
+/// [`Tunnel::flags`]: `return` sends by [`Tunnel::peer`] (Azure pairs an external and an internal
+/// tunnel).
 pub const TUNNEL_CROSS: u16 = 1;
-/// [`Tunnel::flags`]: answer an inner packet above `inner_mtu` with an ICMP error.
+/// [`Tunnel::flags`]: answer an inner packet larger than `inner_mtu` with an ICMP error.
 pub const TUNNEL_REPLY_TOO_BIG: u16 = 2;
-/// [`Tunnel::flags`]: outer UDP checksum is filled in where it could be zero.
+/// [`Tunnel::flags`]: compute the outer UDP checksum where it may be zero.
 pub const TUNNEL_CHECKSUM: u16 = 4;
 /// [`Tunnel::flags`]: no longer configured, accepted for a grace period.
 pub const TUNNEL_RETIRED: u16 = 8;
-/// [`Tunnel::flags`]: not a gateway's: what backends of tunnel services send back comes by it.
+/// [`Tunnel::flags`]: not a gateway's tunnel; it carries replies from backends of tunnel services.
 pub const TUNNEL_BACKEND: u16 = 16;
 
-/// How many source prefixes a gateway tunnel admits.
+/// Maximum number of source prefixes per gateway tunnel.
 pub const TUNNEL_SOURCES: usize = 8;
 
-/// A prefix; `len` counts in the 128-bit form.
+/// An IP prefix in the 128-bit form of addresses.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Prefix {
-    /// The network.
+    /// Network address.
     pub addr: Addr,
-    /// Bits that count, 0 to 128 (IPv4 /24 is 120).
+    /// Prefix length in bits, 0 to 128 (an IPv4 /24 is 120).
     pub len: u8,
-    /// Zero.
+    /// Must be zero.
     pub pad: [u8; 3],
 }
 
 impl Prefix {
-    /// Whether it holds an address. Without branches and wide numbers: the kernel's program asks it
-    /// of each packet.
+    /// Returns whether the prefix contains an address. It has no branches or 128-bit operations,
+    /// since the BPF programs evaluate it for each packet.
     #[inline(always)]
     pub fn holds(&self, addr: &Addr) -> bool {
         let mut differs = 0;
@@ -92,7 +93,7 @@ impl Prefix {
         differs == 0
     }
 
-    /// The address of this IPv4 network whose host bits are the low ones of `n`.
+    /// Returns the address of this IPv4 network with the low bits of `n` as host bits.
     #[inline(always)]
     pub fn v4_host(&self, n: u32) -> Addr {
         let network_bits = u32::from(self.len).saturating_sub(96).min(32);
@@ -102,7 +103,7 @@ impl Prefix {
     }
 }
 
-/// As the slot arena keeps it.
+/// Encoding in the slot arena.
 #[cfg(not(target_arch = "bpf"))]
 impl Prefix {
     pub(crate) fn words(&self) -> [u32; 5] {
@@ -115,44 +116,45 @@ impl Prefix {
     }
 }
 
-/// A tunnel by which a gateway reaches us. An lcore copies the live ones at each switch.
+/// A gateway tunnel, or one for replies of backends. An lcore copies the live ones when it switches
+/// generations.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Tunnel {
-    /// Our address, the outer destination.
+    /// Local address: the outer destination.
     pub local: Addr,
-    /// Admitted outer sources; the first `source_count`. None admits nothing.
+    /// Permitted outer sources: the first `source_count`. An empty list permits none.
     pub sources: [Prefix; TUNNEL_SOURCES],
-    /// For VXLAN, what its scope is interned from: the same for both tunnels of a pair.
+    /// For VXLAN, the key from which its scope is interned: the same for both tunnels of a pair.
     pub scope_key: u64,
-    /// VXLAN network identifier; unused for GENEVE (any VNI is echoed).
+    /// VXLAN network identifier; unused for GENEVE, which echoes any VNI.
     pub vni: u32,
-    /// The tunnel that `return` crosses to, or [`NONE`].
+    /// The tunnel by which `return` sends, or [`NONE`] for this one.
     pub peer: u32,
-    /// Gateway number, the same for all tunnels of one gateway.
+    /// Gateway number; the same for all tunnels of a gateway.
     pub gateway: u16,
-    /// Outer UDP destination port, host order.
+    /// Outer UDP destination port, in host byte order.
     pub port: u16,
-    /// GENEVE option class of the gateway's three options (0x0108 on AWS).
+    /// Class of the gateway's three GENEVE options (0x0108 on AWS).
     pub option_class: u16,
-    /// Largest inner IP packet in bytes (8,500 on AWS).
+    /// Maximum size of the inner IP packet in bytes (8,500 on AWS).
     pub inner_mtu: u16,
-    /// `TUNNEL_*`.
+    /// Bit mask of `TUNNEL_*`.
     pub flags: u16,
-    /// A [`TunnelKind`].
+    /// Encapsulation: a [`TunnelKind`].
     pub kind: u8,
-    /// A [`NoService`].
+    /// Action for packets without a service: a [`NoService`].
     pub no_service: u8,
-    /// How many of `sources` count.
+    /// Number of valid entries in `sources`.
     pub source_count: u8,
-    /// Arm it arrives on: 0 ingress, 1 egress.
+    /// Arm on which it arrives: 0 ingress, 1 egress.
     pub arm: u8,
-    /// Zero.
+    /// Must be zero.
     pub pad: [u8; 2],
 }
 
 impl Tunnel {
-    /// Whether the gateway's nodes may send from `source`.
+    /// Returns whether the tunnel accepts packets from the outer source `source`.
     #[inline(always)]
     pub fn admits(&self, source: &Addr) -> bool {
         let mut admitted = false;
@@ -163,20 +165,20 @@ impl Tunnel {
     }
 }
 
-/// How a service's packets reach its backends.
+/// Forwarding mode: how a service's packets reach its backends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Mode {
-    /// Rewritten to the backend, source NAT to an address of ours.
+    /// Destination rewritten to the backend, source translated to a local address.
     Nat = 1,
-    /// In a tunnel, inner packet unchanged, with a return leg.
+    /// Encapsulated, inner packet unchanged; replies return through this appliance.
     Tunnel = 2,
-    /// In a tunnel, for plain flows: the backend answers by itself.
+    /// Encapsulated, for plain flows; the backend replies to the client directly.
     Dsr = 3,
 }
 
 impl Mode {
-    /// The mode for its number in a record, if it is one.
+    /// Returns the mode for a record's number, or `None` if there is none.
     pub const fn from_u8(n: u8) -> Option<Mode> {
         match n {
             1 => Some(Mode::Nat),
@@ -187,85 +189,85 @@ impl Mode {
     }
 }
 
-/// [`Service::flags`]: outer UDP checksum is filled in where it could be zero.
+/// [`Service::flags`]: compute the outer UDP checksum where it may be zero.
 pub const SERVICE_CHECKSUM: u16 = 1;
-/// [`Service::flags`]: outer DF is set.
+/// [`Service::flags`]: set DF in the outer header.
 pub const SERVICE_DF: u16 = 2;
-/// [`Service::flags`]: too big for the way to the backend is answered with an ICMP error.
+/// [`Service::flags`]: answer packets that exceed the MTU towards the backend with an ICMP error.
 pub const SERVICE_REPLY_TOO_BIG: u16 = 4;
-/// [`Service::flags`]: clients in its source ranges are refused, and not the only ones admitted.
+/// [`Service::flags`]: source ranges are a deny list instead of an allow list.
 pub const SERVICE_DENY: u16 = 8;
-/// [`Service::flags`]: its slots are filled by weight alone. For dumps; no packet asks.
+/// [`Service::flags`]: slots are filled by weight alone. Read by dumps only.
 pub const SERVICE_RANDOM: u16 = 16;
 
-/// [`Service::flags`]: UDP flows and pings stay with a failed backend.
+/// [`Service::flags`]: UDP flows and ICMP echo flows stay with a failed backend.
 pub const SERVICE_FAILED_UDP_KEEP: u16 = 32;
-/// [`Service::flags`]: TCP connections to a failed backend are reset.
+/// [`Service::flags`]: reset TCP connections to a failed backend.
 pub const SERVICE_FAILED_TCP_RESET: u16 = 64;
 
-/// Slot arrays that a service may refer to at once: the current one and those being retired.
+/// Number of slot arrays in a service's record. Only the first is used; the others stay empty.
 pub const SLOT_ARRAYS: usize = 4;
 
-/// A run of the slot arena: `count` words from `first`, of a Maglev array backend ids.
+/// A run of the slot arena: `count` words from `first`. In a Maglev array, words are backend ids.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SlotArray {
-    /// First slot's index in the arena.
+    /// Index of the first slot in the arena.
     pub first: u32,
-    /// How many, of a Maglev array a prime; 0 for "none".
+    /// Number of slots, a prime for a Maglev array; 0 if there is no array.
     pub count: u32,
-    /// When flows need it no more, seconds of the region's clock; 0 for the current one.
+    /// Reserved for retired arrays; always 0.
     pub retire_s: u32,
 }
 
-/// A service: its policy and its choice of backends.
+/// A service: its policy and its selection of backends.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Service {
-    /// `slots[0]` is the current one. All empty when at most one backend serves.
+    /// Slot arrays, of which only `slots[0]` is used. It is empty if at most one backend serves.
     pub slots: [SlotArray; SLOT_ARRAYS],
-    /// The only serving backend when `slots[0]` is empty, or [`NONE`] when nothing serves.
+    /// The only serving backend if `slots[0]` is empty, or [`NONE`] if none serves.
     pub single: u32,
-    /// Bounds of its source ranges: see [`crate::run`]. Without any, everybody is admitted.
+    /// Bounds of its source ranges: see [`crate::run`]. Without any, all clients are permitted.
     pub ranges: SlotArray,
-    /// Ids of the backends that its clients may stay with, in rising order.
+    /// Ids of the backends to which clients may have affinity, ascending.
     pub stays: SlotArray,
-    /// Seconds for which a client stays with its backend; 0 for no affinity.
+    /// Session affinity timeout in seconds; 0 for no affinity.
     pub affinity_s: u32,
-    /// VNI towards the backends (VXLAN, GENEVE).
+    /// VNI of the tunnel to the backends (VXLAN, GENEVE).
     pub vni: u32,
-    /// TCP established idle time in seconds; 0 for the gateway's.
+    /// Idle timeout of established TCP flows in seconds; 0 for that of the settings.
     pub tcp_idle_s: u32,
-    /// UDP destination port of the tunnel to the backends, host order.
+    /// UDP destination port of the tunnel to the backends, in host byte order.
     pub tunnel_port: u16,
-    /// `SERVICE_*`.
+    /// Bit mask of `SERVICE_*`.
     pub flags: u16,
-    /// Upper bound for the MSS option of passing SYNs; 0 for none.
+    /// Upper bound for the MSS option of forwarded SYNs in bytes; 0 for none.
     pub mss: u16,
-    /// A [`Mode`].
+    /// Forwarding mode: a [`Mode`].
     pub mode: u8,
-    /// A [`TunnelKind`] for modes tunnel and dsr, else 0.
+    /// A [`TunnelKind`] in modes tunnel and dsr, else 0.
     pub tunnel: u8,
-    /// Port of the proxy on this machine that its flows go to, host order; 0 for none.
+    /// Port of the local proxy that receives its flows, in host byte order; 0 for none.
     pub proxy_port: u16,
-    /// UDP idle time in seconds; 0 for the settings'.
+    /// UDP idle timeout in seconds; 0 for that of the settings.
     pub udp_idle_s: u16,
 }
 
-/// What becomes of a flow whose backend has failed ([`BackendState::is_failed`]).
+/// How a flow whose backend has failed ([`BackendState::is_failed`]) is handled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum WhenFailed {
-    /// It stays with its backend.
+    /// Keep the flow with its backend.
     Keep,
-    /// The flow ends, and the packet begins a new one with a backend that serves.
+    /// End the flow; the packet begins a new one with a healthy backend.
     Move,
-    /// The flow ends, and the client is answered with a TCP reset.
+    /// End the flow and answer the client with a TCP reset.
     Reset,
 }
 
 impl Service {
-    /// By NAT, without backends, and with no limit or time of its own.
+    /// A NAT service without backends, limits or timeouts of its own.
     pub const EMPTY: Service = Service {
         slots: [SlotArray { first: 0, count: 0, retire_s: 0 }; SLOT_ARRAYS],
         single: NONE,
@@ -283,8 +285,8 @@ impl Service {
         udp_idle_s: 0,
     };
 
-    /// Seconds for which its flows of this protocol may be idle once they are established; 0 for
-    /// the time that [`Settings::timeouts`] gives.
+    /// Idle timeout in seconds of its established flows of protocol `proto`; 0 for that of
+    /// [`Settings::timeouts`].
     #[inline(always)]
     pub const fn idle_s(&self, proto: u8) -> u32 {
         match proto {
@@ -294,16 +296,16 @@ impl Service {
         }
     }
 
-    /// Whether its flows go on only with an entry of theirs: they are translated, by NAT or for a
-    /// proxy. Of all others selection alone finds the backend again.
+    /// Returns whether its flows need their flow entry, because they are translated (NAT or a
+    /// proxy). For all other flows, selection alone finds the backend again.
     #[inline(always)]
     pub fn needs_entry(&self) -> bool {
         self.mode == Mode::Nat as u8 || self.proxy_port != 0
     }
 
-    /// What this packet of the client does to its flow, whose backend has failed. A SYN opens a
-    /// connection, for which any backend will do, and a reset ends one by itself. Of a protocol of
-    /// which Weir knows no states, the flow stays.
+    /// Returns how this packet of the client affects its flow when the backend has failed. A SYN
+    /// opens a connection, for which any backend is suitable; a reset ends the connection itself.
+    /// Flows of protocols whose state is not tracked are kept.
     #[inline(always)]
     pub fn when_failed(&self, kind: L4) -> WhenFailed {
         match kind {
@@ -319,90 +321,92 @@ impl Service {
     }
 }
 
-/// What a frontend is found by. Any port is port 0; any protocol is protocol 0.
+/// Key of a frontend. Port 0 matches any port, protocol 0 any protocol.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct FrontendKey {
-    /// Gateway endpoint it is limited to (`Tunnel::scope_key`, GENEVE endpoint id); 0 for all.
+    /// Gateway endpoint to which it is limited (`Tunnel::scope_key`, GENEVE endpoint id); 0 for
+    /// all.
     pub scope_key: u64,
-    /// Address or network.
+    /// Address, or network address if `prefix_len` is below 128.
     pub addr: Addr,
-    /// Host order; 0 for any.
+    /// Port in host byte order; 0 for any.
     pub port: u16,
-    /// IP protocol; 0 for any. [`ADDRESS_MARK`] for the entry that says "here are frontends".
+    /// IP protocol; 0 for any. [`ADDRESS_MARK`] marks an address that has frontends.
     pub proto: u8,
-    /// 128 for one address, fewer bits for a network.
+    /// Prefix length in bits; 128 for a single address.
     pub prefix_len: u8,
-    /// Zero.
+    /// Must be zero.
     pub pad: u32,
 }
 
 impl FrontendKey {
-    /// The key of a single address.
+    /// Returns the key of a single address.
     #[inline(always)]
     pub(crate) const fn host(scope_key: u64, addr: &Addr, port: u16, proto: u8) -> FrontendKey {
         FrontendKey { scope_key, addr: *addr, port, proto, prefix_len: 128, pad: 0 }
     }
 }
 
-/// The protocol number of an address mark (255 is reserved by IANA).
+/// Protocol number of marks (255 is reserved by IANA).
 pub const ADDRESS_MARK: u8 = 255;
 
-/// State of a backend as the tables know it. Only `Active` ones get new flows. `Terminating` and
-/// `Maintenance` keep theirs; of a failed one the service says what becomes of them.
+/// State of a backend in the tables. New flows go to `Active` backends only. `Terminating` and
+/// `Maintenance` backends keep their flows; for a failed one the service determines how flows are
+/// handled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum BackendState {
-    /// Serves.
+    /// Serves new and established flows.
     Active = 0,
-    /// Keeps its flows, gets no new ones (unless nothing is active).
+    /// Keeps its flows, gets no new ones (unless no backend is active).
     Terminating = 1,
-    /// Failed its checks.
+    /// Failed its health checks.
     Quarantined = 2,
-    /// Taken out by the operator.
+    /// Taken out of service by the operator.
     Maintenance = 3,
-    /// No source names it any more.
+    /// No source defines it any longer.
     Removed = 4,
 }
 
 impl BackendState {
-    /// Whether a backend of this state, as its record has it, can no longer be expected to answer.
+    /// Returns whether a backend in this state (a number of [`BackendState`]) has failed.
     #[inline(always)]
     pub const fn is_failed(state: u8) -> bool {
         state == BackendState::Quarantined as u8 || state == BackendState::Removed as u8
     }
 }
 
-/// A backend: where it is and how to reach it.
+/// A backend: its address and how to reach it.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Backend {
-    /// Its address.
+    /// IP address of the backend.
     pub addr: Addr,
-    /// Packets from this source on the exception path go to exactly this backend, through its
-    /// service's tunnel; unspecified for none.
+    /// Probe source: packets from this address on the exception path go to exactly this backend,
+    /// through its service's tunnel. Unspecified for none.
     pub probe: Addr,
-    /// Counts how often this id was given to another backend; stored in flows.
+    /// Number of times this id was reused for another backend; flows store it.
     pub incarnation: u32,
-    /// Index of the next hop towards it.
+    /// Id of the next hop towards it.
     pub next_hop: u32,
     /// First of its NAT port maps (one per NAT address of its family), or [`NONE`].
     pub nat_ports: u32,
     /// Service whose tunnel carries its probe packets, or [`NONE`].
     pub probe_service: u32,
-    /// Host order; 0 keeps the frontend's port (wildcard frontends).
+    /// Port in host byte order; 0 keeps the packet's destination port (wildcard frontends).
     pub port: u16,
-    /// A [`BackendState`].
+    /// State: a number of [`BackendState`].
     pub state: u8,
-    /// Arm behind which it is: 0 ingress, 1 egress.
+    /// Arm on which it is reached: 0 ingress, 1 egress.
     pub arm: u8,
-    /// Zero.
+    /// Must be zero.
     pub pad: u32,
 }
 
 records!(Tunnel: 208, Service: 100, FrontendKey: 32, Backend: 56);
 
-/// Length of the longest object name, in bytes of UTF-8 (`[cluster/]namespace/name`).
+/// Maximum length of an object name (`[cluster/]namespace/name`) in bytes of UTF-8.
 pub const NAME_BYTES: usize = 120;
 
 #[cfg(test)]
@@ -456,7 +460,7 @@ mod tests {
         let network = v4([100, 64, 7, 0]);
         settings.ipip_sources[1] = Prefix { addr: network, len: 120, pad: [0; 3] };
         assert_eq!(settings.ipip_source(0, 77), None);
-        // Backends are picked by the high half alone.
+        // Backends are selected by the high half alone.
         let drawn: Vec<Addr> =
             (0..256_u64).filter_map(|n| settings.ipip_source(1, 5 << 32 | n)).collect();
         assert!(drawn.iter().all(|addr| settings.is_ipip_source(addr)));

@@ -1,5 +1,5 @@
-//! The shared memory, a file or kernel maps: created once, mapped by everybody, claimed by one
-//! process per role.
+//! The region: memory shared by Weir's processes, in a file or in kernel maps. It is created once,
+//! mapped by every process, and claimed by one process per role.
 
 mod access;
 mod bpf;
@@ -37,23 +37,26 @@ use crate::layout::{Layout, Section, Sizes, VERSION};
 use crate::lcore::LcoreStatus;
 pub(crate) use crate::rows::Shared;
 
-/// A mapped region. Everything in it may be changed by other processes at any time, so that it is
-/// read by atomics, or by the rules of `versioned`.
+/// A mapped region. Other processes may change its contents at any time, so it is accessed through
+/// atomics or by the rules of `versioned`.
 #[derive(Debug)]
 pub struct Region {
     memory: Memory,
     layout: Layout,
-    /// Where it lies, and the file that has its locks: its own, where it lies in one.
+    /// Location of the region, and the file that carries its locks: the region's own file if it has
+    /// one.
     place: Option<(File, Place)>,
-    /// The seed of flow hashes as it was when the header was checked.
+    /// Seed of the flow hashes, as read when the header was verified.
     seed: u64,
     claimed: [AtomicBool; 2],
 }
 
 impl Region {
-    /// Opens the region at `place`, or creates it there with these sizes and this seed of flow
-    /// hashes. Whoever comes first creates it; the other waits for that. A region that was made
-    /// with others is refused: its flows lie where the old seed put them, and nobody moves them.
+    /// Opens the region at `place`, or creates it with these sizes and this seed of the flow
+    /// hashes.
+    ///
+    /// The first process creates it; others wait for that. A region with other sizes or another
+    /// seed is an error: its flows are at positions that depend on the seed, and are not moved.
     pub fn create_or_open(
         place: impl Into<Place>,
         sizes: &Sizes,
@@ -62,9 +65,9 @@ impl Region {
         Region::create_filled(place.into(), sizes, seed, |_| Ok(())).map(|(region, ..)| region)
     }
 
-    /// As [`Region::create_or_open`], where `fill` fills a new region before others have it.
-    /// Returns also what `fill` returned, `None` where the region existed, and the lock under
-    /// which regions are created at that place.
+    /// As [`Region::create_or_open`], with a function that fills a new region before it becomes
+    /// visible. Also returns the result of `fill`, which is `None` if the region existed, and the
+    /// lock under which regions are created at that place.
     fn create_filled<T>(
         place: Place,
         sizes: &Sizes,
@@ -92,17 +95,17 @@ impl Region {
         Ok((region, Some(filled), creating))
     }
 
-    /// Whether it lies in kernel maps.
+    /// Returns whether the region is in kernel maps.
     pub(crate) fn is_in_kernel_maps(&self) -> bool {
         matches!(&self.place, Some((_, Place::Maps(_))))
     }
 
-    /// Whether it lies in a file, where the kernel's programs never are.
+    /// Returns whether the region is in a file, which BPF programs cannot access.
     pub(crate) fn is_in_file(&self) -> bool {
         matches!(&self.place, Some((_, Place::File { .. })))
     }
 
-    /// Opens an existing region with whatever sizes it has.
+    /// Opens an existing region with the sizes in its header.
     pub fn open(place: impl Into<Place>) -> Result<Region, RegionError> {
         let place = place.into();
         let file = place.lock_file(false)?;
@@ -117,12 +120,12 @@ impl Region {
         Ok(Region::over(memory, layout, seed, Some((file, place.clone()))))
     }
 
-    /// A region of this process alone, for tests and benchmarks, with a seed of its own.
+    /// Creates a region private to this process, with a random seed, for tests and benchmarks.
     pub fn anonymous(sizes: &Sizes) -> Result<Region, RegionError> {
         Region::anonymous_with(sizes, header::random_seed())
     }
 
-    /// As [`Region::anonymous`], which hashes as others with this seed do.
+    /// As [`Region::anonymous`], with a given seed.
     pub fn anonymous_with(sizes: &Sizes, seed: u64) -> Result<Region, RegionError> {
         sizes.check()?;
         let layout = Layout::new(sizes);
@@ -132,12 +135,12 @@ impl Region {
         Ok(region)
     }
 
-    /// Makes it what it was when it was new, for whoever plays case after case on a program that
-    /// has its maps. Nobody else may work with it.
+    /// Resets the region to its initial contents, for tests that run many cases on a program that
+    /// uses its maps. The caller must be the only user of the region.
     pub fn renew(&self) {
         let seed = self.hash_seed();
-        // SAFETY: all of the region's own bytes; nobody else looks at them, and `begin` writes what
-        // has to be there.
+        // SAFETY: these are the region's own bytes, which no other process accesses; `begin` writes
+        // a valid header.
         #[expect(unsafe_code, reason = "all bytes at once")]
         unsafe {
             self.memory.start().write_bytes(0, self.layout.bytes());
@@ -150,50 +153,51 @@ impl Region {
         Region { memory, layout, place, seed, claimed: [const { AtomicBool::new(false) }; 2] }
     }
 
-    /// Where it is; nothing for an anonymous one.
+    /// Path of the region; `None` for an anonymous one.
     pub fn path(&self) -> Option<&Path> {
         self.place.as_ref().map(|(_, place)| place.path())
     }
 
-    /// What to wait by until XDP programs have let go of a generation; nothing where no program can
-    /// read the region, but lcores that acknowledge.
+    /// Returns a means to wait until XDP programs no longer read a generation; `None` if programs
+    /// cannot read the region, whose readers are then lcores that acknowledge.
     pub(crate) fn grace(&self) -> Result<Option<Grace>, RegionError> {
         let Some((_, Place::Maps(path))) = &self.place else { return Ok(None) };
         let made = Grace::new().map(Some);
         made.map_err(|source| RegionError::Kernel { path: path.clone(), source })
     }
 
-    /// From now on this process ends with a message, and not by SIGBUS, when the region's file is
-    /// cut. For the one region that a process works with; of kernel maps there is nothing to cut.
+    /// Installs a handler that replaces death by SIGBUS with an error message if the region's file
+    /// is truncated. For the one region that a process uses; kernel maps cannot be truncated.
     pub fn explain_truncation(&self) {
         if let Some((_, Place::File { path, .. })) = &self.place {
             cut::watch(path, self.memory.start(), self.layout.bytes());
         }
     }
 
-    /// True when it lies in huge pages.
+    /// Returns whether the region is in huge pages.
     pub fn in_huge_pages(&self) -> bool {
         self.memory.page_bytes() > 4096
     }
 
-    /// How much there is room for.
+    /// Capacities of the region.
     pub fn sizes(&self) -> &Sizes {
         self.layout.sizes()
     }
 
-    /// Where everything lies.
+    /// Layout of the region.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// Start and length in bytes of a section's elements (without the padding behind them). The
-    /// start is aligned to `layout::SECTION_ALIGN`, and valid for as long as the region is.
+    /// Returns the start of a section and the length of its elements in bytes, without the padding
+    /// after them. The start is aligned to `layout::SECTION_ALIGN` and valid as long as the region
+    /// is.
     pub fn section_ptr(&self, section: Section) -> (*mut u8, usize) {
         let term = self.layout.term(section);
         (self.memory.start().wrapping_add(term.offset), term.count * term.bytes_each)
     }
 
-    /// A section as elements of `T`; `T` has the size that the layout gives them.
+    /// Returns a section as elements of `T`, whose size must be that of the layout.
     pub(crate) fn slice<T: Shared>(&self, section: Section) -> &[T] {
         let term = self.layout.term(section);
         debug_assert_eq!(term.bytes_each, size_of::<T>());
@@ -207,7 +211,7 @@ impl Region {
         }
     }
 
-    /// A section as words of 64 bits, whatever its elements are.
+    /// Returns a section as 64-bit words, regardless of its element type.
     pub(crate) fn words(&self, section: Section) -> &[AtomicU64] {
         let (start, bytes) = self.section_ptr(section);
         // SAFETY: the section lies within the mapping, aligned to a page; any bytes are a word.
@@ -218,7 +222,7 @@ impl Region {
     }
 
     pub(crate) fn header(&self) -> &Header {
-        // SAFETY: the mapping begins with a header's room, page-aligned; `Header` is `Shared`.
+        // SAFETY: the mapping begins with the page of the header; `Header` consists of atomics.
         #[expect(unsafe_code, reason = "the region begins with its header")]
         unsafe {
             &*self.memory.start().cast::<Header>()
@@ -230,79 +234,79 @@ impl Region {
         self.header().slow.generation.load(Ordering::SeqCst)
     }
 
-    /// The seed of all flow hashes, as its creator was told; it never changes.
+    /// Seed of all flow hashes, set at creation.
     pub fn hash_seed(&self) -> u64 {
         self.seed
     }
 
-    /// The same seed, made ready.
+    /// Hash key derived from the seed.
     pub fn hash_key(&self) -> HashKey {
         HashKey::new(self.hash_seed())
     }
 
-    /// How many scopes there may be.
+    /// Maximum number of scopes.
     pub(crate) fn max_scopes(&self) -> u32 {
         self.sizes().scopes
     }
 
-    /// How many times the role was claimed: the epoch of its present or last process.
+    /// Number of times that the role was claimed: the epoch of its current or last holder.
     pub fn epoch(&self, role: Role) -> u32 {
         self.header().epoch(role).load(Ordering::SeqCst)
     }
 
-    /// Status of all lcores that there is room for.
+    /// Status of all configured lcores.
     pub fn lcores(&self) -> &[LcoreStatus] {
         self.slice(Section::Lcores)
     }
 
-    /// Lcores that poll, of the fastpath that is alive now.
+    /// Lcores that poll and belong to the running fastpath.
     pub fn live_lcores(&self) -> impl Iterator<Item = (usize, &LcoreStatus)> {
         let epoch = self.is_claimed(Role::Fastpath).then(|| self.epoch(Role::Fastpath));
         self.lcores().iter().enumerate().filter(move |(_, lcore)| lcore.is_live(epoch))
     }
 
-    /// Path MTU towards a next hop as the fastpath learned it, in bytes; 0 for unknown.
+    /// Path MTU towards a next hop as learned by fastpath, in bytes; the word is 0 if unknown.
     pub fn path_mtu(&self, next_hop: u32) -> Option<&AtomicU32> {
         self.path_mtus().get(next_hop as usize)
     }
 
-    /// All of them by next hop.
+    /// Path MTUs of all next hops.
     pub fn path_mtus(&self) -> &[AtomicU32] {
         self.slice(Section::PathMtus)
     }
 
-    /// Whether the operator wants no new traffic. It lies here because it must outlive the slowpath
-    /// that was told; a reboot, which ends the region, ends it too.
+    /// Returns whether the operator requested draining. It is stored here to survive restarts of
+    /// slowpath; a reboot removes the region, and with it the request.
     pub fn draining(&self) -> bool {
         self.header().slow.draining.load(Ordering::Relaxed) != 0
     }
 
-    /// Remembers what the operator wants; slowpath writes it.
+    /// Stores whether the operator requested draining. Written by slowpath.
     pub fn set_draining(&self, on: bool) {
         self.header().slow.draining.store(u32::from(on), Ordering::Relaxed);
     }
 
-    /// A label as its writer left it, cut at the first byte that is no UTF-8.
+    /// Returns a label, truncated at the first byte that is not valid UTF-8.
     pub fn label(&self, label: Label) -> String {
         self.header().label(label)
     }
 
-    /// Labels the region for `weir status`; longer text is cut.
+    /// Stores a label for `weir status`; longer text is truncated.
     pub fn set_label(&self, label: Label, text: &str) {
         self.header().set_label(label, text);
     }
 
-    /// The region's clock: seconds of the machine's monotonic clock, the same for all processes.
+    /// The region's clock in seconds: the machine's monotonic clock, the same for all processes.
     pub fn now_s(&self) -> u32 {
         memory::monotonic_s()
     }
 
-    /// The same clock in milliseconds.
+    /// The region's clock in milliseconds.
     pub fn now_ms(&self) -> u64 {
         memory::monotonic_ms()
     }
 
-    /// True when `magic` and `version` are ours; for messages of `weir check`.
+    /// Magic number and version of the format that this program uses.
     pub const fn format() -> (u64, u32) {
         (MAGIC, VERSION)
     }

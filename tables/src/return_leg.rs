@@ -1,16 +1,18 @@
-//! Return legs: the way back to a gateway's endpoint, for answers whose flow is in no table.
+//! Return legs: routes back to gateway endpoints for replies whose flow is in no table.
 //!
-//! What a GENEVE backend's answer brings with it names the endpoint, the gateway, its node, the
-//! node's UDP port and the flow cookie ([`packet::origin`]). What is the same for all packets of an
-//! endpoint by one node is kept here: addresses, VNI, delivery (MAC, VLAN, arm) and the endpoint's
+//! The reply of a GENEVE backend identifies the endpoint, the gateway, its node, the node's UDP
+//! port and the flow cookie ([`packet::origin`]). This table stores what is common to all packets
+//! of an endpoint through one node: addresses, VNI, delivery (MAC, VLAN, arm) and the endpoint's
 //! attachment.
 //!
-//! Sets of [`WAYS`] records of 128 bytes. It is a cache: a record is written where a flow begins or
-//! changes its leg, a further one replaces another of its set, and an answer whose record is
-//! missing is dropped, as it would be without this table. A record is guarded by a sequence that is
-//! odd while it is written; a reader that finds it odd does without. A record whose attachment,
-//! VNI, node or local address differed once is ambiguous, and no answer goes by it: the answer does
-//! not say which of them it needs.
+//! The table is a cache of sets of [`WAYS`] records of 128 bytes:
+//!
+//! - A record is written when a flow begins or changes its leg; if its set is full, it replaces
+//!   another.
+//! - A reply without a matching record is dropped, as it would be without this table.
+//! - A sequence number guards a record and is odd during a write; readers then ignore the record.
+//! - A record becomes ambiguous when its attachment, VNI, node or local address differs once. It is
+//!   no longer used, because a reply does not identify which of them it needs.
 
 use crate::atomic::{AtomicU64, Ordering::*, fence};
 use crate::flow::{Answer, GatewayLeg, words};
@@ -25,29 +27,29 @@ use packet::geneve::{self, OWN_OPTIONS};
 use packet::ip::{Fragment, Ip};
 use packet::origin::{Origin, node_digest};
 
-/// Set in the key of a record that is there.
+/// Flag of `key`: the record is in use.
 const USED: u64 = 1 << 32;
-/// Set beside it where the record is ambiguous.
+/// Flag of `key`: the record is ambiguous.
 const AMBIGUOUS: u64 = 1 << 33;
-/// How often a reader tries while another writes. The kernel's verifier looks at each turn.
+/// Number of read attempts during writes. The kernel's verifier checks each iteration.
 const TRIES: u32 = if cfg!(target_arch = "bpf") { 2 } else { 64 };
 
-/// The first words of a [`GatewayLeg`], of which an answer could not tell which were its flow's:
-/// the node, our address, the VNI. MAC, VLAN and arm may change: the latest ones deliver to the
-/// same node.
+/// Number of leading words of a [`GatewayLeg`] that a reply must match and cannot identify: node,
+/// local address and VNI. MAC, VLAN and arm may change, because the latest ones reach the same
+/// node.
 const IDENTITY_WORDS: usize = core::mem::offset_of!(GatewayLeg, vlan) / 8;
 const _: () = assert!(core::mem::offset_of!(GatewayLeg, vlan) % 8 == 0);
 
 #[repr(C, align(64))]
 struct Record {
-    /// Odd while the rest is written.
+    /// Sequence number; odd while the record is written.
     seq: AtomicU64,
     endpoint: AtomicU64,
-    /// `node digest << 16 | gateway`, [`USED`], [`AMBIGUOUS`]; 0 where there is none.
+    /// `node digest << 16 | gateway`, [`USED`], [`AMBIGUOUS`]; 0 if the record is free.
     key: AtomicU64,
     attachment: AtomicU64,
     leg: [AtomicU64; 8],
-    /// [`digests`] of attachment and leg, so that one word is compared and not nine.
+    /// [`digests`] of attachment and leg, which replace a comparison of nine words by one.
     digests: AtomicU64,
 }
 
@@ -57,13 +59,13 @@ const _: () = assert!(size_of::<Record>() == 128);
 #[expect(unsafe_code, reason = "see the trait")]
 unsafe impl Shared for Record {}
 
-/// The table of return legs, read and written by all lcores at once.
+/// Table of return legs, read and written by all lcores concurrently.
 #[derive(Clone, Copy)]
 pub struct ReturnLegs<'r> {
     records: Rows<'r, Record>,
 }
 
-/// What a record says.
+/// Contents of a record.
 struct Found {
     leg: GatewayLeg,
     attachment: u64,
@@ -74,8 +76,8 @@ const fn key(gateway: u16, node: u16) -> u64 {
     USED | (node as u64) << 16 | gateway as u64
 }
 
-/// A digest of the attachment and [`IDENTITY_WORDS`] of the leg in the upper half, and in the lower
-/// one of all of it.
+/// Returns a digest of the attachment and [`IDENTITY_WORDS`] of the leg in the upper half, and a
+/// digest of the attachment and the whole leg in the lower half.
 #[inline(always)]
 fn digests(leg: &GatewayLeg, attachment: u64) -> u64 {
     let mut digest = Digest::new();
@@ -96,7 +98,7 @@ impl Record {
         self.key.load(Acquire) & !AMBIGUOUS == key && self.endpoint.load(Relaxed) == endpoint
     }
 
-    /// Writes it, unless another is just doing so: then it will be written for a later flow.
+    /// Writes the record, unless another lcore is writing it; a later flow then writes it.
     #[inline(always)]
     fn write(&self, endpoint: u64, key: u64, leg: &GatewayLeg, attachment: u64, digests: u64) {
         let seq = self.seq.load(Relaxed);
@@ -119,7 +121,7 @@ impl Record {
         self.seq.store(seq + 2, Release);
     }
 
-    /// What it says of that endpoint and node.
+    /// Returns the contents if the record is that of `endpoint` and `key`.
     #[inline(always)]
     fn read(&self, endpoint: u64, key: u64) -> Option<Found> {
         for _ in 0..TRIES {
@@ -142,14 +144,13 @@ impl Record {
 }
 
 impl<'r> ReturnLegs<'r> {
-    /// The table of a region.
+    /// Returns the table of return legs of a region.
     #[inline]
     pub fn new(region: &'r Region) -> ReturnLegs<'r> {
         ReturnLegs { records: region.slice(Section::ReturnLegs) }
     }
 
-    /// The first record of the set of an endpoint and node, and the one of them that goes where
-    /// there is no room.
+    /// Returns the first record of an endpoint's set, and the record to replace if the set is full.
     #[inline(always)]
     fn set(&self, endpoint: u64, key: u64) -> (u32, u32) {
         let mixed = (endpoint ^ key << 32 ^ key).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -158,15 +159,15 @@ impl<'r> ReturnLegs<'r> {
         (first, first + ((mixed >> 30) as u32 & (WAYS - 1)))
     }
 
-    /// Notes the leg by which a packet of an endpoint came that had the gateway's three options and
-    /// no others. Each flow's own has to be 0 in it: the node's port, and the length of options.
-    /// Writes nothing where it is known.
+    /// Records the leg by which a packet of an endpoint arrived that had exactly the gateway's
+    /// three options. The fields that differ by flow (the node's port, the length of options) must
+    /// be 0 in it. Does nothing if the record is up to date.
     #[inline(always)]
     pub fn note(&self, endpoint: u64, attachment: u64, gateway: u16, leg: &GatewayLeg) {
         let key = key(gateway, node_digest(&leg.node));
         let digests = digests(leg, attachment);
         let (first, mut at) = self.set(endpoint, key);
-        // From the last one on, so that the record itself, and else the first free one, is last.
+        // Iterates downwards, so that the matching record, or else the first free one, is chosen.
         let mut found = false;
         for way in (0..WAYS).rev() {
             let Some(record) = self.records.row(first + way) else { return };
@@ -183,9 +184,9 @@ impl<'r> ReturnLegs<'r> {
         }
     }
 
-    /// The way back to the gateway's node for a packet that names this endpoint and origin, with
-    /// the options that the gateway knows it by. False where it is not known, is ambiguous, or the
-    /// gateway is not configured so any more.
+    /// Writes the route back to the gateway's node for a packet with this endpoint and origin, with
+    /// the gateway's options, to `out`. Returns false if it is unknown or ambiguous, or if the
+    /// gateway's configuration no longer permits it.
     #[inline(always)]
     pub fn answer(
         &self,
@@ -217,7 +218,7 @@ impl<'r> ReturnLegs<'r> {
     }
 }
 
-/// Whether a tunnel is the gateway's, and open to the leg's node.
+/// Returns whether a tunnel belongs to the gateway and permits the leg's node.
 #[inline(always)]
 fn leads_to(tunnel: &Tunnel, gateway: u16, leg: &GatewayLeg) -> bool {
     tunnel.flags & TUNNEL_BACKEND == 0
@@ -227,10 +228,10 @@ fn leads_to(tunnel: &Tunnel, gateway: u16, leg: &GatewayLeg) -> bool {
         && tunnel.admits(&leg.node)
 }
 
-/// What happens between packets.
+/// Operations that run between packets.
 #[cfg(not(target_arch = "bpf"))]
 impl ReturnLegs<'_> {
-    /// Clears what a killed process left half-written, while no lcore runs. Returns how many.
+    /// Clears half-written records of a killed process while no lcore runs. Returns their number.
     pub fn recover(&self) -> u32 {
         let mut cleared = 0;
         for record in self.records.iter().filter(|record| record.seq.load(Acquire) & 1 != 0) {
@@ -242,17 +243,17 @@ impl ReturnLegs<'_> {
     }
 }
 
-/// Whether a backend's packet says by itself of which flow it is: it is whole, and an error goes to
-/// the sender of what it quotes.
+/// Returns whether a backend's packet identifies its flow by itself: it is not a fragment, and if
+/// it is an ICMP error, its destination is the source of the quoted packet.
 #[inline(always)]
 pub fn is_of_itself(ip: &Ip, quoted: Option<&Ip>) -> bool {
     ip.fragment == Fragment::Whole && quoted.is_none_or(|quoted| quoted.src == ip.dst)
 }
 
 impl TableSet<'_> {
-    /// The backend that selection gives a flow with this hash of `client`, if it is the one at
-    /// `from`, and `service` is by a GENEVE tunnel and keeps no other state: then what comes from
-    /// there may be of that flow. `target` is the flow's other end.
+    /// Returns the backend that selection picks for `client` by this hash, if its address is `from`
+    /// and `service` uses GENEVE tunnels without further state. A packet from there may then belong
+    /// to the flow. `target` is the flow's other end.
     #[inline(always)]
     pub fn selected(
         &self,
@@ -266,7 +267,7 @@ impl TableSet<'_> {
             && service.tunnel == TunnelKind::Geneve as u8
             && service.proxy_port == 0
             && service.affinity_s == 0;
-        // Of such ends no flow begins.
+        // Flows with such ends do not exist.
         if !stateless || client.is_martian() || client == target {
             return None;
         }
@@ -274,10 +275,10 @@ impl TableSet<'_> {
         (self.backend(backend)?.addr == *from).then_some(backend)
     }
 
-    /// Service and backend of an answer of no known flow, or of a packet that an appliance returns:
-    /// `ip` is the packet, or the one that an ICMP error quotes, and `hash` its flow's. The backend
-    /// is the one at `from`, by selection alone. A returned packet goes to the frontend, an answer
-    /// comes from it.
+    /// Returns service and backend of a reply of an unknown flow, or of a packet that an appliance
+    /// backend returns. `ip` is the packet, or the packet that an ICMP error quotes, and `hash`
+    /// that of its flow. The backend is the one at `from` and is found by selection alone. The
+    /// destination of a returned packet is the frontend; the source of a reply is the frontend.
     #[cfg(not(target_arch = "bpf"))]
     pub fn answering(&self, scope_key: u64, ip: &Ip, hash: u64, from: &Addr) -> Option<(u32, u32)> {
         [((&ip.dst, ip.dport), &ip.src), ((&ip.src, ip.sport), &ip.dst)].into_iter().find_map(

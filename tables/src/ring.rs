@@ -1,13 +1,13 @@
-//! The one ring: one writer, one reader, messages of a cache line.
+//! Single-producer, single-consumer ring of messages of one cache line.
 //!
 //! ```text
-//!   0    tail: how many messages the writer has published (its own two lines)
-//!   128  head: how many the reader has taken (its own two lines)
-//!   256  capacity × 64-byte slots; message n lies in slot n mod capacity
+//!   0    tail: number of messages published by the producer (in two cache lines of its own)
+//!   128  head: number of messages consumed by the consumer (in two cache lines of its own)
+//!   256  capacity × 64-byte slots; message n is in slot n mod capacity
 //! ```
-//! Both count up for ever and wrap. Each side keeps its own index in private memory and believes
-//! that one; what it reads of the other's is checked, and a wild value means "full" or "empty" and
-//! is counted, so that a broken process can't lead the other out of bounds.
+//! Both indices count up and wrap. Each side keeps its own index in private memory and uses only
+//! that copy; it validates the other side's index. An impossible value is treated as "full" or
+//! "empty" and counted, so that a faulty process cannot cause out-of-bounds access in the other.
 
 #[cfg(test)]
 mod tests;
@@ -16,31 +16,31 @@ use crate::layout::{RING_HEADER_BYTES, RING_SLOT_BYTES, Section};
 use crate::region::Region;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How an index is published.
+/// Ordering of stores that publish an index.
 const PUBLISH: Ordering = Ordering::Release;
-/// How the other side's index is read.
+/// Ordering of loads of the other side's index.
 const SEE: Ordering = Ordering::Acquire;
 
-/// What travels: eight words, without meaning to the ring.
+/// A message of eight words, whose contents the ring does not interpret.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Message(pub [u64; 8]);
 
-/// Where a ring's indices and slots lie.
+/// Storage of a ring's indices and slots.
 pub trait Slots {
     /// Number of slots, a power of two.
     fn capacity(&self) -> u64;
-    /// Messages published so far.
+    /// Number of messages published so far.
     fn tail(&self) -> u64;
     /// Publishes all messages before `tail`.
     fn set_tail(&self, tail: u64);
-    /// Messages taken so far.
+    /// Number of messages consumed so far.
     fn head(&self) -> u64;
-    /// Gives the slots before `head` back to the writer.
+    /// Returns the slots before `head` to the producer.
     fn set_head(&self, head: u64);
-    /// Writes message number `n` (any number: taken modulo capacity).
+    /// Writes message number `n`, which is taken modulo the capacity.
     fn write(&self, n: u64, message: &Message);
-    /// Reads message number `n` (likewise).
+    /// Reads message number `n`, which is taken modulo the capacity.
     fn read(&self, n: u64) -> Message;
 }
 
@@ -56,7 +56,7 @@ struct Header {
 const _: () = assert!(size_of::<Header>() == RING_HEADER_BYTES);
 const _: () = assert!(size_of::<Message>() == RING_SLOT_BYTES);
 
-/// A ring in mapped memory, shared or private.
+/// A ring in shared or private mapped memory.
 #[derive(Clone, Copy)]
 pub struct SharedSlots<'r> {
     header: &'r Header,
@@ -64,15 +64,16 @@ pub struct SharedSlots<'r> {
 }
 
 impl<'r> SharedSlots<'r> {
-    /// Bytes of a ring with `slots` slots.
+    /// Size in bytes of a ring with `slots` slots.
     pub const fn bytes(slots: usize) -> usize {
         RING_HEADER_BYTES + slots * size_of::<Message>()
     }
 
-    /// The ring at `start`, with the greatest power of two of slots that is at most `slots`.
+    /// Creates a view of the ring at `start`. Its number of slots is `slots`, rounded down to a
+    /// power of two.
     ///
     /// # Safety
-    /// `start` points to [`SharedSlots::bytes`]`(slots)` bytes, aligned to 128, initialised (zeros
+    /// `start` points to [`SharedSlots::bytes`]`(slots)` bytes, aligned to 128, initialized (zeros
     /// are an empty ring), valid for all of `'r`, and used as this ring only. `slots` is not 0.
     #[expect(unsafe_code, reason = "a view over mapped memory")]
     pub unsafe fn from_raw(start: *mut u8, slots: usize) -> SharedSlots<'r> {
@@ -87,12 +88,14 @@ impl<'r> SharedSlots<'r> {
         }
     }
 
-    /// The ring from slowpath to an lcore; nothing when there is no room for that lcore.
+    /// Returns the ring from slowpath to an lcore, or `None` beyond the configured number of
+    /// lcores.
     pub fn commands(region: &'r Region, lcore: u32) -> Option<SharedSlots<'r>> {
         SharedSlots::of(region, Section::Commands, lcore)
     }
 
-    /// The ring from an lcore to slowpath; likewise.
+    /// Returns the ring from an lcore to slowpath, or `None` beyond the configured number of
+    /// lcores.
     pub fn events(region: &'r Region, lcore: u32) -> Option<SharedSlots<'r>> {
         SharedSlots::of(region, Section::Events, lcore)
     }
@@ -153,17 +156,17 @@ impl Slots for SharedSlots<'_> {
     }
 }
 
-/// The writing end. There must be one only; whoever claimed the role in the region has it.
+/// Producer side of a ring. A ring has one producer: the process that holds the role in the region.
 pub struct Producer<S> {
     slots: S,
     tail: u64,
-    /// The reader's index as last seen: it only ever frees more.
+    /// Last known index of the consumer; it only ever advances.
     head: u64,
     wild: u64,
 }
 
 impl<S: Slots> Producer<S> {
-    /// Goes on where the last writer stopped. Indices that contradict each other empty the ring.
+    /// Continues where the last producer stopped. Contradicting indices empty the ring.
     pub fn attach(slots: S) -> Producer<S> {
         let (tail, head) = (slots.tail(), slots.head());
         let sane = tail.wrapping_sub(head) <= slots.capacity();
@@ -173,7 +176,8 @@ impl<S: Slots> Producer<S> {
         Producer { tail: if sane { tail } else { head }, head, wild: 0, slots }
     }
 
-    /// Slots free now; asks the reader's index only when fewer than `wanted` are known to be.
+    /// Number of free slots. It reads the consumer's index only if fewer than `wanted` are known to
+    /// be free.
     #[inline]
     fn room(&mut self, wanted: u64) -> u64 {
         let capacity = self.slots.capacity();
@@ -191,13 +195,13 @@ impl<S: Slots> Producer<S> {
         capacity - used
     }
 
-    /// Sends one message; false when the ring is full.
+    /// Sends one message; returns false if the ring is full.
     #[inline]
     pub fn push(&mut self, message: &Message) -> bool {
         self.push_all(std::slice::from_ref(message)) == 1
     }
 
-    /// Sends as many as there is room for, published together; returns how many.
+    /// Sends as many messages as fit, published together; returns their number.
     #[inline]
     pub fn push_all(&mut self, messages: &[Message]) -> usize {
         let room = self.room(messages.len() as u64).min(messages.len() as u64);
@@ -211,23 +215,23 @@ impl<S: Slots> Producer<S> {
         room as usize
     }
 
-    /// How often the reader's index was impossible.
+    /// Number of times that the consumer's index was impossible.
     pub fn wild(&self) -> u64 {
         self.wild
     }
 }
 
-/// The reading end. There must be one only.
+/// Consumer side of a ring. A ring has one consumer.
 pub struct Consumer<S> {
     slots: S,
     head: u64,
-    /// The writer's index as last seen: it only ever publishes more.
+    /// Last known index of the producer; it only ever advances.
     tail: u64,
     wild: u64,
 }
 
 impl<S: Slots> Consumer<S> {
-    /// Goes on where the last reader stopped. Indices that contradict each other empty the ring.
+    /// Continues where the last consumer stopped. Contradicting indices empty the ring.
     pub fn attach(slots: S) -> Consumer<S> {
         let (tail, head) = (slots.tail(), slots.head());
         let sane = tail.wrapping_sub(head) <= slots.capacity();
@@ -260,7 +264,8 @@ impl<S: Slots> Consumer<S> {
         (self.pop_into(&mut one) == 1).then_some(one[0])
     }
 
-    /// Takes the oldest messages, given back to the writer together; returns how many.
+    /// Takes the oldest messages, and returns their slots to the producer together; returns their
+    /// number.
     #[inline]
     pub fn pop_into(&mut self, out: &mut [Message]) -> usize {
         let count = self.waiting().min(out.len() as u64);
@@ -274,7 +279,7 @@ impl<S: Slots> Consumer<S> {
         count as usize
     }
 
-    /// How often the writer's index was impossible.
+    /// Number of times that the producer's index was impossible.
     pub fn wild(&self) -> u64 {
         self.wild
     }

@@ -1,17 +1,17 @@
-//! A section's rows by number: a slice to processes, a map to the kernel's program.
+//! Rows of a section by number: a slice in processes, a map in the BPF program.
 //!
-//! Numbers come from shared memory and from packets, so that one which is no row's is a miss. To
-//! processes [`Rows`] is the slice itself and [`Numbered::row`] its `get`.
+//! Numbers come from shared memory and from packets, so an out-of-range number is a miss. In
+//! processes, [`Rows`] is the slice itself and [`Numbered::row`] is `get`.
 
 use crate::atomic::{AtomicU32, AtomicU64};
 
-/// Types that may be referred to in the region while another process writes them.
+/// Types that may be borrowed from the region while another process writes them.
 ///
 /// # Safety
-/// `repr(C)`, any bytes are a value, and all that changes lies in atomics or `UnsafeCell`s.
+/// `repr(C)`, any bytes are a valid value, and everything mutable is in atomics or `UnsafeCell`s.
 #[expect(unsafe_code, reason = "the marker of what may be referred to in shared memory")]
 pub(crate) unsafe trait Shared: Sync + 'static {
-    /// How many lie in one value of the section's map (`Section::map_value_bytes`): a power of two.
+    /// Elements per value of the section's map (`Section::map_value_bytes`): a power of two.
     #[cfg_attr(not(target_arch = "bpf"), expect(dead_code, reason = "for the kernel's program"))]
     const IN_VALUE: u32 = 1;
 }
@@ -28,10 +28,10 @@ unsafe impl Shared for AtomicU64 {}
 #[expect(unsafe_code, reason = "see the trait")]
 unsafe impl<T: Shared, const N: usize> Shared for [T; N] {}
 
-/// Implemented by records that may lie in shared memory: plain data, no padding, any bytes valid.
+/// Records that may be stored in shared memory: plain data, no padding, any bytes valid.
 ///
 /// # Safety
-/// `repr(C)`, no padding, and every bit pattern is a value.
+/// `repr(C)`, no padding, and every bit pattern is a valid value.
 #[expect(unsafe_code, reason = "the marker of what may be read from shared memory")]
 pub unsafe trait Record: Copy + 'static {}
 
@@ -46,15 +46,15 @@ macro_rules! records {
 }
 pub(crate) use records;
 
-/// Rows by number.
+/// Access to rows by number.
 pub(crate) trait Numbered<'r, T> {
-    /// Row `i`, if there is such a row.
+    /// Returns row `i`, or `None` if it is out of range.
     fn row(self, i: u32) -> Option<&'r T>;
-    /// How many there are.
+    /// Number of rows.
     fn count(self) -> u32;
 }
 
-/// A section's rows.
+/// Rows of a section.
 #[cfg(not(target_arch = "bpf"))]
 pub(crate) type Rows<'r, T> = &'r [T];
 

@@ -1,14 +1,14 @@
-//! Sorted runs of the slot arena, searched by halving: a service's source ranges, and the backends
-//! that its clients may stay with.
+//! Sorted runs of the slot arena, searched by bisection: source ranges of a service, and the
+//! backends to which its clients may have affinity.
 //!
 //! ```text
-//!  10.0.0.0/8, 192.0.2.0/24  ->  ::ffff:a00:0 | ::ffff:b00:0 | ::ffff:c000:200 | ::ffff:c000:300
-//!                                 begins         ends           begins           ends
+//! 10.0.0.0/8, 192.0.2.0/24  ->  ::ffff:a00:0 | ::ffff:b00:0 | ::ffff:c000:200 | ::ffff:c000:300
+//!                                begins         ends           begins           ends
 //! ```
-//! Ranges of both families are bounds in the 128-bit form, in rising order, four words each with
-//! the highest first: a client is in a range when an odd number of bounds is not above its address.
-//! What ends behind the last address has no end bound. So nested, touching and doubled prefixes
-//! cost nothing when a client comes.
+//! Ranges of both families are ascending bounds in the 128-bit form, four words each, most
+//! significant first. A client is in a range if the number of bounds at or below its address is
+//! odd. A range that ends at the highest address has no end bound. Nested, adjacent and duplicate
+//! prefixes are merged when the bounds are computed.
 
 use packet::addr::Addr;
 
@@ -16,15 +16,15 @@ use crate::affinity::Stay;
 use crate::record::{SERVICE_DENY, Service};
 use crate::set::TableSet;
 
-/// Words of a bound.
+/// Words per bound.
 pub const BOUND_WORDS: u32 = 4;
 
-/// Halvings after which nothing is left of the longest run that the arena can hold (2^30 words).
+/// Bisection steps that suffice for the longest run that fits in the arena (2^30 words).
 const STEPS: u32 = 31;
 
-/// How many of the first `count` things are not above what is sought, which `not_above` says of
-/// one by 1 or 0. Each step halves what is left whichever way it goes, so that no branch depends
-/// on it.
+/// Returns how many of the first `count` sorted elements are at or below the searched value.
+/// `not_above` returns 1 for such an element and 0 for others. Each step halves the remainder in
+/// either case, so that no branch depends on the comparison.
 #[inline(always)]
 fn not_above(count: u32, not_above: impl Fn(u32) -> u32) -> u32 {
     let (mut found, mut left) = (0, count);
@@ -45,7 +45,7 @@ const fn pair(high: u32, low: u32) -> u64 {
 }
 
 impl TableSet<'_> {
-    /// Whether a service's source ranges admit a client.
+    /// Returns whether a service's source ranges permit a client.
     #[inline(always)]
     pub fn admits(&self, service: &Service, client: &Addr) -> bool {
         let run = service.ranges;
@@ -56,7 +56,8 @@ impl TableSet<'_> {
         let (high, low) = (pair(a, b), pair(c, d));
         let bounds = not_above(run.count / BOUND_WORDS, |n| {
             let at = run.first.wrapping_add(n * BOUND_WORDS);
-            // In the kernel a function of its own, so that a step is one way to look at.
+            // A separate function in the BPF program, so that each step is one path for the
+            // verifier.
             #[cfg(target_arch = "bpf")]
             return crate::parts::bound(at, high, low);
             #[cfg(not(target_arch = "bpf"))]
@@ -65,7 +66,7 @@ impl TableSet<'_> {
         (bounds % 2 == 1) != (service.flags & SERVICE_DENY != 0)
     }
 
-    /// Whether the bound at a place of the arena is not above an address in two halves.
+    /// Returns whether the bound at arena index `at` is at or below an address given as two halves.
     #[inline(always)]
     pub(crate) fn bound(&self, at: u32, high: u64, low: u64) -> bool {
         let word = |i| self.slot(at.wrapping_add(i)).unwrap_or(0);
@@ -75,8 +76,8 @@ impl TableSet<'_> {
 }
 
 impl TableSet<'_> {
-    /// Whether a client of a service may stay where it was: the backend still is the same one, and
-    /// serves the service.
+    /// Returns whether a client's affinity to a backend is still valid: the backend has the same
+    /// incarnation and serves the service.
     #[inline(always)]
     pub fn stays(&self, service: &Service, stay: &Stay) -> bool {
         let run = service.stays;
@@ -87,7 +88,7 @@ impl TableSet<'_> {
             #[cfg(not(target_arch = "bpf"))]
             self.slot(at).is_some_and(|word| word <= stay.backend).into()
         });
-        // The last one that is not above it is it, or it isn't there.
+        // If the backend is in the run, it is the last element at or below itself.
         among != 0
             && self.slot(run.first.wrapping_add(among - 1)) == Some(stay.backend)
             && self.backend(stay.backend).is_some_and(|b| b.incarnation == stay.incarnation)

@@ -1,18 +1,18 @@
-//! Scopes: a small number for each gateway endpoint, so that keys stay short.
+//! Scopes: a small number for each gateway endpoint, which keeps flow keys short.
 //!
-//! Open addressing over a power of two of 32-byte cells; a scope is the number of its cell. A cell
-//! is taken in two steps, first its endpoint, then its gateway, each by one compare-and-swap; there
-//! is no lock that a killed process could leave behind. A cell that was left after its first step
-//! is finished by whoever comes with the same endpoint.
+//! The table uses open addressing over a power of two of 32-byte cells; a scope is the number of
+//! its cell plus one. A cell is allocated in two steps, first its endpoint, then its gateway, each
+//! by one compare-and-swap, so that a killed process cannot leave a lock behind. The next lookup of
+//! the same endpoint finishes a cell that was left after its first step.
 //!
 //! ```text
-//!  free or released --endpoint--> taken --gateway--> in use --nobody came for so long--> released
+//!  free or released --endpoint--> taken --gateway--> in use --idle timeout--> released
 //! ```
-//! A cell also says in which second somebody last asked for it, or the sweep met a flow of it. One
-//! for which that was too long ago is released ([`Scopes::release_idle`]) and may be taken by any
-//! endpoint. Both who asks and who releases change that second by compare-and-swap, so that a scope
-//! which was just given out is never released. Whoever keeps a scope asks for it again before
-//! [`KEPT_S`] have passed.
+//! A cell also stores the second in which it was last looked up, or in which the sweep found a flow
+//! of it. Cells that were idle for too long are released ([`Scopes::release_idle`]) and may be
+//! reused for any endpoint. Lookups and releases both update that second by compare-and-swap, so
+//! that a scope which was just returned is never released. A caller that caches a scope looks it up
+//! again within [`KEPT_S`].
 
 #[cfg(not(target_arch = "bpf"))]
 use crate::atomic::Ordering::Release;
@@ -23,49 +23,49 @@ use crate::rows::{Numbered, Rows, Shared};
 
 #[repr(C, align(32))]
 struct Cell {
-    /// Endpoint + 1; 0 is a free cell; [`BUSY`], [`RELEASED`].
+    /// Endpoint + 1; 0 for a free cell; [`BUSY`] or [`RELEASED`].
     endpoint: AtomicU64,
-    /// `TAKEN | kind << 16 | gateway`; without it while the cell is being taken. Above these bits a
-    /// count of releases, so that who was late does not take the second step for another endpoint.
+    /// `TAKEN | kind << 16 | gateway`, or without these while the cell is being allocated. Higher
+    /// bits count releases, so that a delayed second step fails if the cell was reused for another
+    /// endpoint.
     gateway: AtomicU64,
-    /// In the first cell: how many cells are taken. Zero elsewhere.
+    /// Number of allocated cells, in the first cell only. Zero elsewhere.
     taken: AtomicU64,
-    /// `SEEN | second` of the region's clock in which it was last in use; 0 before the first;
+    /// `SEEN | second` of the region's clock in which it was last in use; 0 before first use;
     /// [`RETIRED`].
     seen: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Cell>() == 32);
 
-/// Set in every finished cell, so that kind 0 of gateway 0 differs from "not finished".
+/// Set in every fully allocated cell, to distinguish kind 0 of gateway 0 from an unfinished cell.
 const TAKEN: u64 = 1 << 32;
-/// The bits of [`TAKEN`], kind and gateway.
+/// Mask of [`TAKEN`], kind and gateway.
 const WANTED: u64 = (TAKEN << 1) - 1;
-/// One release.
+/// Increment of the release count.
 const RELEASE: u64 = TAKEN << 1;
-/// Set in the second of every cell that was asked for.
+/// Set in the `seen` word of every cell that was looked up.
 const SEEN: u64 = 1 << 32;
-/// In place of a second: the cell is being released, and nobody's.
+/// Value of `seen` while the cell is being released; it then belongs to no endpoint.
 const RETIRED: u64 = u64::MAX;
-/// In place of an endpoint: the cell is being released.
+/// Value of `endpoint` while the cell is being released.
 const BUSY: u64 = u64::MAX;
-/// In place of an endpoint: as free, but cells behind it may belong to endpoints that it was
-/// passed for.
+/// Value of `endpoint` of a released cell. It is free, but probing continues past it.
 const RELEASED: u64 = u64::MAX - 1;
 
-/// For how long a scope may be kept without asking for it again, seconds.
+/// Maximum time for which a scope may be cached without a lookup, in seconds.
 pub const KEPT_S: u32 = 32;
-/// Least time for which a scope is idle before it is released, seconds: much longer than any that a
-/// scope is kept for, or a packet is at work.
+/// Minimum idle time before a scope is released, in seconds: much longer than a scope is cached or
+/// a packet is processed.
 const LEAST_IDLE_S: u32 = 4 * KEPT_S;
-/// How many cells are looked at for an endpoint. More than half of the cells is never in use, so
-/// that so many in a row are not there by chance, and endpoints are hashed by the region's key.
+/// Maximum number of cells probed for an endpoint. At least half of the cells are always free and
+/// endpoints are hashed by the region's key, so longer sequences do not occur by chance.
 const TURNS: u32 = 64;
 
-/// What a scope stands for.
+/// The gateway endpoint of a scope.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Endpoint {
-    /// The gateway's [`TunnelKind`](crate::record::TunnelKind) as a number.
+    /// The gateway's [`TunnelKind`](crate::record::TunnelKind), as a number.
     pub kind: u8,
     /// The gateway's number.
     pub gateway: u16,
@@ -73,7 +73,7 @@ pub struct Endpoint {
     pub endpoint: u64,
 }
 
-/// The table of scopes, read and extended by all lcores at once.
+/// The scope table, which all lcores read and extend concurrently.
 #[derive(Clone, Copy)]
 pub struct Scopes<'r> {
     cells: Rows<'r, Cell>,
@@ -86,33 +86,34 @@ pub struct Scopes<'r> {
 unsafe impl Shared for Cell {}
 
 impl Cell {
-    /// Whether the cell is the endpoint's that was found in it, and in use in this second. Takes
-    /// the second step if nobody did. False where it is another gateway's, or being released.
+    /// Returns whether the cell belongs to the endpoint found in it and is in use in this second.
+    /// Performs the second allocation step if it is missing. Returns false if the cell belongs to
+    /// another gateway or is being released.
     #[inline(always)]
     fn is_used_by(&self, stored: u64, wanted: u64, now_s: u32) -> bool {
         let mut gateway = self.gateway.load(Acquire);
         if gateway & TAKEN == 0 {
-            // A release since then would have changed the count.
+            // A release in the meantime would have changed the count.
             if self.endpoint.load(Acquire) != stored {
                 return false;
             }
             let taken = self.gateway.compare_exchange(gateway, gateway | wanted, AcqRel, Acquire);
             gateway = taken.map_or_else(|other| other, |before| before | wanted);
         }
-        // If it is the endpoint's still, after it was noted to be in use, it stays so.
+        // Ownership is checked after the cell was marked in use; from then on it is not released.
         gateway & WANTED == wanted && self.touch(now_s) && self.endpoint.load(Acquire) == stored
     }
 
-    /// Notes that the cell is in use; false where it is being released.
+    /// Marks the cell as in use; returns false if it is being released.
     #[inline(always)]
     fn touch(&self, now_s: u32) -> bool {
         let (seen, now) = (self.seen.load(Acquire), SEEN | u64::from(now_s));
-        // The clock of whoever came last may be a little ahead.
+        // The clock of the latest caller may be slightly ahead.
         let since = now_s.wrapping_sub(seen as u32);
         if seen & SEEN != 0 && seen != RETIRED && (since == 0 || since > u32::MAX / 2) {
             return true;
         }
-        // Another who comes in the same second may be first; only a release makes it nobody's.
+        // The exchange may fail against another caller in the same second; only a release matters.
         seen != RETIRED
             && match self.seen.compare_exchange(seen, now, AcqRel, Acquire) {
                 Ok(_) => true,
@@ -122,31 +123,31 @@ impl Cell {
 }
 
 impl<'r> Scopes<'r> {
-    /// The table of a region.
+    /// Returns the scope table of a region.
     pub fn new(region: &'r Region) -> Scopes<'r> {
         let key = region.hash_key().words();
         Scopes::over(region.slice(Section::Scopes), region.max_scopes(), [key[0], key[1]])
     }
 
-    /// At most `limit` of a power of two of cells.
+    /// Creates a table of at most `limit` endpoints over a power of two of cells.
     fn over(cells: Rows<'r, Cell>, limit: u32, key: [u64; 2]) -> Scopes<'r> {
         Scopes { cells, limit: u64::from(limit.min(cells.count())), key }
     }
 
-    /// The scope of an endpoint, made if there is none yet. `None` when the table is full, and for
-    /// endpoints from `u64::MAX - 2` on, which have no number here.
+    /// Returns the scope of an endpoint, and allocates one if there is none. `None` if the table is
+    /// full, and for endpoints from `u64::MAX - 2` on, which have no encoding.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub fn intern(&self, kind: u8, gateway: u16, endpoint: u64, now_s: u32) -> Option<u32> {
         let (stored, wanted) = (stored(endpoint)?, wanted(kind, gateway));
         let (first, mask) = self.probe(endpoint);
-        // The first cell that is free again; all that follow have to be looked at first.
+        // First released cell; it is used only after all following cells were examined.
         let mut again = NO_CELL;
         for turn in 0..self.turns() {
             let at = first.wrapping_add(turn) & mask;
             let cell = self.cells.row(at)?;
             match cell.endpoint.load(Acquire) {
                 0 => {
-                    // Where others are faster by both, it is another's, and one further on is free.
+                    // If other lcores took both cells, the next free one is tried.
                     for free in [again, at] {
                         match self.take(free, stored, wanted, now_s) {
                             Err(Refused::Taken) => {}
@@ -165,7 +166,7 @@ impl<'r> Scopes<'r> {
         self.take(again, stored, wanted, now_s).ok()
     }
 
-    /// Takes a cell that seemed free.
+    /// Allocates a cell that was free when it was examined.
     #[inline(always)]
     fn take(&self, at: u32, stored: u64, wanted: u64, now_s: u32) -> Result<u32, Refused> {
         let (Some(cell), Some(first)) = (self.cells.row(at), self.cells.row(0)) else {
@@ -192,7 +193,7 @@ impl<'r> Scopes<'r> {
         if is_ours { Ok(at + 1) } else { Err(Refused::Taken) }
     }
 
-    /// The scope that an endpoint has, or would get if it came now; else as [`Scopes::intern`].
+    /// Returns the scope that an endpoint has, or that [`Scopes::intern`] would allocate now.
     #[cfg(not(target_arch = "bpf"))]
     pub fn foresee(&self, kind: u8, gateway: u16, endpoint: u64) -> Option<u32> {
         let (stored, wanted) = (stored(endpoint)?, wanted(kind, gateway));
@@ -217,7 +218,7 @@ impl<'r> Scopes<'r> {
         free.filter(|_| u64::from(self.taken()) < self.limit)
     }
 
-    /// What a scope stands for; `None` for plain traffic and for numbers that nobody has.
+    /// Returns the endpoint of a scope; `None` for plain traffic (scope 0) and unallocated numbers.
     pub fn endpoint(&self, scope: u32) -> Option<Endpoint> {
         let cell = self.cells.row(scope.checked_sub(1)?)?;
         let found = cell.endpoint.load(Acquire);
@@ -229,22 +230,22 @@ impl<'r> Scopes<'r> {
         })
     }
 
-    /// How many endpoints have a scope.
+    /// Number of endpoints that have a scope.
     pub fn taken(&self) -> u32 {
         self.cells.row(0).map_or(0, |cell| cell.taken.load(Relaxed) as u32)
     }
 
-    /// How many may have one.
+    /// Maximum number of endpoints that can have a scope.
     pub fn capacity(&self) -> u32 {
         self.limit as u32
     }
 
-    /// How many cells there are.
+    /// Number of cells.
     pub fn cells(&self) -> u32 {
         self.cells.count()
     }
 
-    /// Where this endpoint belongs, and what the cells' number is masked with.
+    /// Returns the first cell to probe for an endpoint, and the mask of cell numbers.
     #[inline(always)]
     fn probe(&self, endpoint: u64) -> (u32, u32) {
         let mask = self.cells.count().wrapping_sub(1);
@@ -258,10 +259,10 @@ impl<'r> Scopes<'r> {
     }
 }
 
-/// What happens between packets.
+/// Operations that run between packets.
 #[cfg(not(target_arch = "bpf"))]
 impl Scopes<'_> {
-    /// A flow of this scope is there: it stays. Writes only now and then.
+    /// Keeps a scope of which a flow exists. It stores at most once per [`KEPT_S`].
     #[inline]
     pub fn keep(&self, scope: u32, now_s: u32) {
         let Some(cell) = scope.checked_sub(1).and_then(|at| self.cells.get(at as usize)) else {
@@ -272,9 +273,9 @@ impl Scopes<'_> {
         }
     }
 
-    /// Looks at the next `n` cells and releases those that nobody asked for in `idle_for_s`
-    /// seconds, and in no less than some minutes. Returns how many. To be called by one lcore,
-    /// whose `cursor` begins at 0, and only while flows keep their scopes ([`Scopes::keep`]).
+    /// Examines the next `n` cells and releases those that were idle for `idle_for_s` seconds, but
+    /// at least for 128 s. Returns how many were released. Only one lcore may call it, with a
+    /// `cursor` that starts at 0, and only while flows keep their scopes ([`Scopes::keep`]).
     pub fn release_idle(&self, cursor: &mut u32, n: u32, now_s: u32, idle_for_s: u32) -> u32 {
         let mut released = 0;
         for _ in 0..n.min(self.cells.count()) {
@@ -286,7 +287,7 @@ impl Scopes<'_> {
             }
             let seen = cell.seen.load(Acquire);
             if seen == 0 {
-                // Whoever took it is at it still, or was killed: its time begins now.
+                // Allocation is in progress, or its process was killed: the idle time begins now.
                 cell.touch(now_s);
                 continue;
             }
@@ -300,7 +301,7 @@ impl Scopes<'_> {
         released
     }
 
-    /// Makes a retired cell free, so that whoever takes it finds it as one that never was taken.
+    /// Frees a retired cell, so that it differs from an unused one in its release count only.
     fn release(&self, cell: &Cell) {
         cell.endpoint.store(BUSY, Relaxed);
         let count = (cell.gateway.load(Relaxed) & !WANTED).wrapping_add(RELEASE);
@@ -309,13 +310,13 @@ impl Scopes<'_> {
         cell.endpoint.store(RELEASED, Release);
     }
 
-    /// Finishes what a killed process left, while no lcore runs: cells that it was releasing, and
-    /// the count of taken ones.
+    /// Completes what a killed process left while no lcore runs: cells that were being released,
+    /// and the count of allocated cells.
     pub fn recover(&self) {
         let is_half_released =
             |cell: &Cell| cell.endpoint.load(Acquire) == BUSY || cell.seen.load(Acquire) == RETIRED;
         self.cells.iter().filter(|cell| is_half_released(cell)).for_each(|cell| self.release(cell));
-        // A released cell in front of a free one is passed for nobody.
+        // No probe sequence passes a released cell that is followed by a free one.
         let mut behind = self.cells.first();
         for cell in self.cells.iter().rev() {
             let is_last = behind.is_some_and(|cell| cell.endpoint.load(Acquire) == 0);
@@ -329,19 +330,19 @@ impl Scopes<'_> {
     }
 }
 
-/// Why a cell was not taken.
+/// Reason for which a cell was not allocated.
 #[derive(PartialEq, Eq)]
 enum Refused {
-    /// It is another's.
+    /// Another endpoint has it.
     Taken,
-    /// There are as many as may be.
+    /// The table is at its limit.
     Full,
 }
 
-/// No cell's number.
+/// Number that no cell has.
 const NO_CELL: u32 = u32::MAX;
 
-/// What the cell of an endpoint says.
+/// Returns the encoding of an endpoint in its cell.
 #[inline(always)]
 const fn stored(endpoint: u64) -> Option<u64> {
     if endpoint < RELEASED - 1 { Some(endpoint + 1) } else { None }
@@ -352,12 +353,12 @@ const fn wanted(kind: u8, gateway: u16) -> u64 {
     TAKEN | (kind as u64) << 16 | gateway as u64
 }
 
-/// Whether a cell belongs to an endpoint.
+/// Returns whether a cell with this `endpoint` word belongs to an endpoint.
 const fn is_endpoint(stored: u64) -> bool {
     stored != 0 && stored < RELEASED
 }
 
-/// Seconds since a cell was in use; 0 where it never was, and where another's clock is ahead.
+/// Seconds since a cell was last in use; 0 if it never was or the clock of its last user is ahead.
 #[cfg(not(target_arch = "bpf"))]
 fn idle_s(seen: u64, now_s: u32) -> u32 {
     let idle = now_s.wrapping_sub(seen as u32);
@@ -430,8 +431,8 @@ mod tests {
 
     #[test]
     fn threads_that_intern_the_same_endpoints_agree() {
-        // Not as many as there is room for: a thread counts its cell before it learns that another
-        // was first, so that for a moment the table may seem full.
+        // Below the capacity: a thread counts its cell before it finds that another thread was
+        // first, so that the table may seem full for a moment.
         let count = if cfg!(miri) { 12 } else { 120 };
         let memory = cells(256);
         let table = Scopes::over(&memory, 128, KEY);
@@ -445,7 +446,7 @@ mod tests {
         assert_eq!(u64::from(table.taken()), count);
     }
 
-    /// A look at all cells.
+    /// Examines all cells.
     fn release(table: &Scopes<'_>, now_s: u32) -> u32 {
         table.release_idle(&mut 0, table.cells.count(), now_s, 350)
     }
@@ -456,7 +457,7 @@ mod tests {
         let table = Scopes::over(&memory, 8, KEY);
         let all: Vec<_> = (0..8).map(|e| table.intern(1, 0, e, 100).unwrap()).collect();
         assert_eq!(table.intern(1, 0, 8, 100), None);
-        // Two are asked for again, a flow keeps a third.
+        // Two are looked up again, and a flow keeps a third.
         for (endpoint, now_s) in [(2, 300), (5, 400)] {
             assert_eq!(table.intern(1, 0, endpoint, now_s), Some(all[endpoint as usize]));
         }
@@ -502,7 +503,7 @@ mod tests {
         cell(0).seen.store(RETIRED, Relaxed);
         cell(1).seen.store(RETIRED, Relaxed);
         cell(1).endpoint.store(BUSY, Relaxed);
-        // Meanwhile none of the two is given to anybody.
+        // Until recovery, neither of them is allocated again.
         assert!(!all.contains(&table.intern(1, 0, 0, 101).unwrap()));
         assert_eq!(table.endpoint(all[1]), None);
         table.recover();
@@ -511,8 +512,8 @@ mod tests {
         assert_eq!(table.intern(1, 0, 2, 101), Some(all[2]));
     }
 
-    /// Who asks and who releases: a scope that was given out in this second is never another's in
-    /// it, whatever is released meanwhile.
+    /// Lookups race with releases: a scope that was returned in this second is not given to another
+    /// endpoint in the same second.
     #[test]
     fn threads_that_ask_and_one_that_releases_never_share_a_scope() {
         let memory = cells(64);
@@ -524,7 +525,7 @@ mod tests {
                 let (endpoint, now_s) = (first + n % 24, clock.load(Relaxed));
                 let Some(scope) = table.intern(1, 0, endpoint, now_s) else { continue };
                 let found = table.endpoint(scope);
-                // The clock goes on: only then may it be somebody else's.
+                // The clock advances; only then may the scope belong to another endpoint.
                 if clock.load(Relaxed).wrapping_sub(now_s) < 350 {
                     assert_eq!(found.map(|e| e.endpoint), Some(endpoint));
                 }

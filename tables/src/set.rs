@@ -1,8 +1,8 @@
-//! `TableSet`: everything that a generation says, as one consistent view of the region.
+//! `TableSet`: a consistent view of all tables of one generation.
 //!
-//! An lcore keeps one for the generation that it has acknowledged and takes the next one between
-//! two bursts. It stays valid until the lcore acknowledges a later one: until then no commit reuses
-//! what it reads.
+//! An lcore holds the set of the generation that it has acknowledged and takes the next one between
+//! two bursts. The set stays valid until the lcore acknowledges a later generation; until then no
+//! commit reuses the memory that it reads.
 
 use crate::atomic::Ordering;
 
@@ -30,18 +30,18 @@ static NO_SETTINGS: Settings = Settings::EMPTY;
 static NO_KINDS: FrontendKinds =
     FrontendKinds { lengths: [0; 2], hosts: 0, networks: 0, scopes: 0, probes: 0 };
 
-/// One generation of all tables. Cheap to copy.
+/// One generation of all tables; cheap to copy.
 #[derive(Clone, Copy)]
 pub struct TableSet<'r> {
     generation: u32,
-    /// Read once, since every look-up asks for it. In the kernel each part of the program has a set
-    /// of its own, and few look frontends up.
+    /// Read once, since every lookup needs it. Each BPF program creates its own set, and few of
+    /// them look up frontends.
     #[cfg(not(target_arch = "bpf"))]
     pub(crate) kinds: &'r FrontendKinds,
     pub(crate) parts: Parts<'r>,
 }
 
-/// Where the tables lie, in whichever generation.
+/// Locations of the tables, independent of the generation.
 #[derive(Clone, Copy)]
 pub(crate) struct Parts<'r> {
     pub(crate) tunnels: Rows<'r, Twin<Tunnel>>,
@@ -57,7 +57,7 @@ pub(crate) struct Parts<'r> {
     pub(crate) slots: Rows<'r, Slot>,
 }
 
-/// What the slot arena is read by. In a value of the kernel's map lie two words.
+/// Element type of the slot arena. A BPF map value holds two 4-byte slots.
 #[cfg(not(target_arch = "bpf"))]
 type Slot = crate::atomic::AtomicU32;
 #[cfg(target_arch = "bpf")]
@@ -82,20 +82,20 @@ impl<'r> Parts<'r> {
     }
 }
 
-/// Whose an ICMP error is by the packet that it quotes, see [`TableSet::quoted_service`].
+/// Owner of an ICMP error, by the packet that it quotes: see [`TableSet::quoted_service`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QuotedService {
-    /// No frontend has the quoted packet's sender.
+    /// No frontend matches the quoted packet's source.
     None,
-    /// A service has it whose answers only the flow's entry can lead back: NAT, or a proxy.
+    /// The service translates (NAT or a proxy), so that only the flow's entry leads back.
     NeedsFlow,
-    /// This service has it, whose backend is found by selection alone.
+    /// Selection alone finds the backend of this service.
     Stateless(u32),
 }
 
 impl Region {
-    /// The tables as `generation` sees them. It must be the committed one, or the one that the
-    /// calling lcore has acknowledged last.
+    /// Returns the tables of `generation`, which must be the committed one or the one that the
+    /// calling lcore acknowledged last.
     #[inline]
     pub fn tables(&self, generation: u32) -> TableSet<'_> {
         TableSet::of(Parts::new(self), generation)
@@ -115,33 +115,34 @@ impl<'r> TableSet<'r> {
         }
     }
 
-    /// Which frontends there are at all.
+    /// Kinds of frontends that exist.
     #[inline(always)]
     #[cfg(not(target_arch = "bpf"))]
     pub(crate) fn kinds(&self) -> &'r FrontendKinds {
         self.kinds
     }
 
-    /// Which frontends there are at all. A copy, so that the verifier forgets where they lay.
+    /// Kinds of frontends that exist. Returns a copy, so that the verifier does not track the map
+    /// value.
     #[inline(always)]
     #[cfg(target_arch = "bpf")]
     pub(crate) fn kinds(&self) -> FrontendKinds {
         kinds(self.parts.kinds, self.generation).copied()
     }
 
-    /// Which generation it is; 0 is empty.
+    /// The generation of this set; 0 is empty.
     #[inline(always)]
     pub fn generation(&self) -> u32 {
         self.generation
     }
 
-    /// A tunnel by its id.
+    /// Returns a tunnel by its id.
     #[inline(always)]
     pub fn tunnel(&self, id: u32) -> Option<&'r Tunnel> {
         self.parts.tunnels.row(id)?.get(self.generation)
     }
 
-    /// What holds for all; [`Settings::EMPTY`] before the first commit that says something.
+    /// Appliance-wide settings; [`Settings::EMPTY`] until they are first committed.
     #[inline(always)]
     pub fn settings(&self) -> &'r Settings {
         self.parts
@@ -151,31 +152,34 @@ impl<'r> TableSet<'r> {
             .unwrap_or(&NO_SETTINGS)
     }
 
-    /// The service for a packet to `addr:port` with IP protocol `proto`, by the match order:
-    /// the scope's own frontends if it has any, else those for all; a single address before
-    /// networks, longer networks first; in each the exact key, then any port, then any protocol.
-    /// `scope_key` is 0 for plain packets.
+    /// Returns the service for a packet to `addr:port` with IP protocol `proto`.
+    ///
+    /// Match order: the scope's own frontends if it has any, else those without a scope; a single
+    /// address before networks, and longer prefixes first; for each of these the exact key, then
+    /// any port, then any protocol. `scope_key` is 0 for plain packets.
     #[inline(always)]
     pub fn frontend(&self, scope_key: u64, addr: &Addr, port: u16, proto: u8) -> Option<u32> {
         let (parts, kinds, at) = (&self.parts, self.kinds(), self.generation);
-        // The protocol of our marks is nobody's.
+        // No packet matches the reserved protocol number of marks.
         if proto == ADDRESS_MARK {
             return None;
         }
-        // Where all frontends are single addresses with port and protocol, there is one question.
+        // If all frontends are single addresses with port and protocol, one lookup suffices.
         if kinds.are_plain() {
             return parts.frontends.target(&FrontendKey::host(0, addr, port, proto), at);
         }
-        // A function of its own in the kernel, which the verifier sees once.
+        // A separate function in the kernel, which the verifier checks once.
         #[cfg(target_arch = "bpf")]
         return crate::parts::service(self.scope(scope_key), addr, port, proto, at);
         #[cfg(not(target_arch = "bpf"))]
         parts.frontends.service(kinds, self.scope(scope_key), addr, port, proto, at)
     }
 
-    /// The service of an ICMP error by the packet that it quotes: an answer from the frontend to
-    /// which the error is addressed. For errors whose flow is in no table, as where routers spread
-    /// packets over several appliances and the flow is another one's.
+    /// Returns the service of an ICMP error by the packet that it quotes, which was a reply from
+    /// the frontend to which the error is addressed.
+    ///
+    /// It serves errors whose flow is in no table, for example because ECMP routers deliver the
+    /// error to an appliance other than the one that has the flow.
     #[inline(always)]
     pub fn quoted_service(&self, scope_key: u64, error: &Ip, quoted: &Ip) -> QuotedService {
         if error.dst != quoted.src {
@@ -190,7 +194,7 @@ impl<'r> TableSet<'r> {
         }
     }
 
-    /// As [`TableSet::frontend`], where there is more than single addresses; of this scope.
+    /// As [`TableSet::frontend`] for frontends of every kind, in the scope whose frontends apply.
     #[inline(always)]
     #[cfg(target_arch = "bpf")]
     pub(crate) fn service_of(&self, scope: u64, addr: &Addr, port: u16, proto: u8) -> Option<u32> {
@@ -198,21 +202,21 @@ impl<'r> TableSet<'r> {
         self.parts.frontends.service(&kinds, scope, addr, port, proto, at)
     }
 
-    /// Whether a single-address frontend on whatever port has this address.
+    /// Returns whether any single-address frontend has this address, on any port.
     #[inline]
     pub fn address_marked(&self, scope_key: u64, addr: &Addr) -> bool {
         let key = address_mark(self.scope(scope_key), addr);
         self.kinds().hosts != 0 && self.parts.frontends.target(&key, self.generation).is_some()
     }
 
-    /// The addresses that may have frontends, in any scope: for others there is surely none. `None`
-    /// while any address may have one, because a network is a frontend.
+    /// Filter of the addresses that may have frontends in any scope; an address that it rejects has
+    /// none. `None` if a network is a frontend, because then any address may match.
     #[inline(always)]
     pub fn acquaintances(&self) -> Option<Addresses<'r>> {
         (self.kinds().networks == 0).then_some(self.parts.addresses)
     }
 
-    /// The scope whose frontends count for `scope_key`.
+    /// The scope whose frontends apply to `scope_key`: itself if it has frontends, else 0.
     #[inline(always)]
     fn scope(&self, scope_key: u64) -> u64 {
         if scope_key == 0 || self.kinds().scopes == 0 {
@@ -222,19 +226,20 @@ impl<'r> TableSet<'r> {
         if own.is_some() { scope_key } else { 0 }
     }
 
-    /// A service by its id.
+    /// Returns a service by its id.
     #[inline(always)]
     pub fn service(&self, id: u32) -> Option<&'r Service> {
         self.parts.services.row(id)?.get(self.generation)
     }
 
-    /// A backend by its id. Whoever has its incarnation compares it: ids are used again.
+    /// Returns a backend by its id. Ids are reused, so callers that stored an incarnation compare
+    /// it.
     #[inline(always)]
     pub fn backend(&self, id: u32) -> Option<&'r Backend> {
         self.parts.backends.row(id)?.get(self.generation)
     }
 
-    /// The backend of `service` for a flow's hash, whose high half picks the slot.
+    /// Selects the backend of `service` for a flow's hash, whose high half picks the slot.
     #[inline(always)]
     pub fn pick(&self, service: &Service, hash: u64) -> Option<u32> {
         let array = &service.slots[0];
@@ -244,7 +249,7 @@ impl<'r> TableSet<'r> {
         self.slot(array.first.checked_add(slot_of(array.count, hash))?)
     }
 
-    /// Asks for the line that [`TableSet::pick`] will read: among many services it is in no cache.
+    /// Prefetches the line that [`TableSet::pick`] reads: with many services it is in no cache.
     #[cfg(not(target_arch = "bpf"))]
     #[inline(always)]
     pub fn prefetch_pick(&self, service: u32, hash: u64) {
@@ -256,9 +261,9 @@ impl<'r> TableSet<'r> {
         }
     }
 
-    /// What a client's packet does to its flow of `service`, whose backend has failed. Where the
-    /// service has no other backend to serve instead, the flow stays: if all have failed, it is as
-    /// likely the checks.
+    /// Returns how a client's packet affects its flow of `service` when the flow's backend has
+    /// failed. If the service has no other healthy backend, the flow is kept: when all backends
+    /// fail, the health checks are the more likely cause.
     #[inline(always)]
     pub fn when_failed(&self, service: u32, kind: L4, hash: u64) -> WhenFailed {
         let Some(service) = self.service(service) else { return WhenFailed::Keep };
@@ -273,37 +278,37 @@ impl<'r> TableSet<'r> {
         }
     }
 
-    /// Word `at` of the slot arena.
+    /// Returns word `at` of the slot arena.
     #[inline(always)]
     pub(crate) fn slot(&self, at: u32) -> Option<u32> {
         #[cfg(not(target_arch = "bpf"))]
         return Some(self.parts.slots.row(at)?.load(Ordering::Relaxed));
-        // Chosen of the two by a shift and not by an address: the verifier then doesn't care how
-        // the number came about, and a search is one way to look at.
+        // The shift selects one of the two slots without a data-dependent address. The verifier
+        // then does not track the value of `at`, and checks a search along one path only.
         #[cfg(target_arch = "bpf")]
         Some((self.parts.slots.row(at / 2)?.load(Ordering::Relaxed) >> (at % 2 * 32)) as u32)
     }
 
-    /// A next hop, as known now: it has no generation.
+    /// Returns the current state of a next hop; next hops are not versioned.
     #[inline(always)]
     pub fn next_hop(&self, id: u32) -> Option<NextHop> {
         self.parts.next_hops.row(id)?.load()
     }
 
-    /// A next hop with its address.
+    /// Returns a next hop with its address.
     #[inline(always)]
     pub fn next_hop_to(&self, id: u32) -> Option<(Addr, NextHop)> {
         let cell = self.parts.next_hops.row(id)?;
         Some((cell.addr(), cell.load()?))
     }
 
-    /// The id of the next hop at `addr` behind `arm`.
+    /// Returns the id of the next hop at `addr` on `arm`.
     #[inline(always)]
     pub fn next_hop_at(&self, addr: &Addr, arm: u8) -> Option<u32> {
         next_hop::find(self.parts.next_hops, addr, arm)
     }
 
-    /// The backend that packets from the probe source `addr` go to.
+    /// Returns the backend that receives packets from the probe source `addr`.
     #[inline]
     pub fn probe(&self, addr: &Addr) -> Option<u32> {
         if !self.may_be_probe(addr) {
@@ -312,17 +317,18 @@ impl<'r> TableSet<'r> {
         self.parts.frontends.target(&probe_mark(addr), self.generation)
     }
 
-    /// Whether `addr` may be a probe source. Of other addresses, one of 32 may be so for each.
+    /// Returns whether `addr` may be a probe source. Each configured source causes false positives
+    /// for about one in 32 other addresses.
     #[inline(always)]
     pub fn may_be_probe(&self, addr: &Addr) -> bool {
         self.kinds().probes & probe_bit(addr) != 0
     }
 }
 
-/// All of something, for lcores that copy it and for dumps.
+/// Iterators over whole tables, for dumps and for lcores, which copy the tunnels.
 #[cfg(not(target_arch = "bpf"))]
 impl<'r> TableSet<'r> {
-    /// All tunnels with their ids. An lcore copies them at each switch.
+    /// All tunnels with their ids. An lcore copies them when it switches generations.
     pub fn tunnels(&self) -> impl Iterator<Item = (u32, &'r Tunnel)> {
         numbered(self.parts.tunnels, self.generation)
     }
@@ -332,25 +338,25 @@ impl<'r> TableSet<'r> {
         numbered(self.parts.services, self.generation)
     }
 
-    /// The name of a service that this generation sees.
+    /// Returns the name of a service that this generation sees.
     pub fn service_name(&self, id: u32) -> Option<String> {
         self.service(id)?;
         Some(self.parts.notes.get(id as usize)?.name())
     }
 
-    /// What a service's slots were made of, where its writer told.
+    /// Returns the inputs of a service's slots, if its writer recorded them.
     pub fn service_note(&self, id: u32) -> Option<&'r ServiceNote> {
         self.parts.notes.get(id as usize)?.note.get(self.generation)
     }
 
-    /// All backends of a service in their order, where its writer told.
+    /// All backends of a service in their order; empty if its writer recorded none.
     pub fn members(&self, id: u32) -> impl Iterator<Item = Member> + use<'r> {
         let run = self.service_note(id).map(|note| note.members).unwrap_or_default();
         let mut words = self.slots(&run);
         std::iter::from_fn(move || Some(Member::of([words.next()?, words.next()?])))
     }
 
-    /// The source ranges of a service as they were asked for.
+    /// Source ranges of a service as configured.
     pub fn source_ranges(&self, id: u32) -> impl Iterator<Item = Prefix> + use<'r> {
         let run = self.service_note(id).map(|note| note.ranges).unwrap_or_default();
         let mut words = self.slots(&run);
@@ -365,35 +371,35 @@ impl<'r> TableSet<'r> {
         numbered(self.parts.backends, self.generation)
     }
 
-    /// All frontends with their services, for dumps; in no order.
+    /// All frontends with their services, for dumps; unordered.
     pub fn frontends(&self) -> impl Iterator<Item = (&'r FrontendKey, u32)> {
         self.entries().filter(|(key, _)| key.proto != ADDRESS_MARK)
     }
 
-    /// All frontends with their services and what their writer noted of them; in no order.
+    /// All frontends with their services and the writer's notes; unordered.
     pub fn frontend_notes(&self) -> impl Iterator<Item = (&'r FrontendKey, u32, u32)> {
         let real = |entry: &&Entry| entry.key().proto != ADDRESS_MARK;
         self.seen().filter(real).map(|entry| (entry.key(), entry.target(), entry.note()))
     }
 
-    /// Frontends and marks.
+    /// Keys and targets of frontends and marks.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (&'r FrontendKey, u32)> {
         self.seen().map(|entry| (entry.key(), entry.target()))
     }
 
-    /// The entries of frontends and marks.
+    /// Entries of frontends and marks that this generation sees.
     pub(crate) fn seen(&self) -> impl Iterator<Item = &'r Entry> {
         let at = self.generation;
         self.parts.frontends.entries.iter().filter(move |entry| entry.life.sees(at))
     }
 
-    /// All next hops in use: id, address, record; for dumps.
+    /// All next hops in use as id, address and record, for dumps.
     pub fn next_hops(&self) -> impl Iterator<Item = (u32, Addr, NextHop)> + use<'r> {
         let cells = self.parts.next_hops.iter().enumerate();
         cells.filter_map(|(id, cell)| Some((id as u32, cell.addr(), cell.load()?)))
     }
 
-    /// The slots of an array, for dumps and tests; empty when it lies outside the arena.
+    /// The slots of an array, for dumps and tests; empty if it lies outside the arena.
     pub fn slots(&self, array: &SlotArray) -> impl ExactSizeIterator<Item = u32> + use<'r> {
         let first = array.first as usize;
         let run = self.parts.slots.get(first..first.saturating_add(array.count as usize));
@@ -401,13 +407,13 @@ impl<'r> TableSet<'r> {
     }
 }
 
-/// The slot of an array of so many that the high half of a flow's hash picks.
+/// Maps the high half of a flow's hash to a slot of an array of `count` slots.
 #[inline(always)]
 const fn slot_of(count: u32, hash: u64) -> u32 {
     (((hash >> 32) * count as u64) >> 32) as u32
 }
 
-/// Which frontends a generation has.
+/// Kinds of frontends in generation `at`.
 #[inline(always)]
 fn kinds(kinds: Rows<'_, Twin<FrontendKinds>>, at: u32) -> &FrontendKinds {
     kinds.row(0).and_then(|twin| twin.get(at)).unwrap_or(&NO_KINDS)

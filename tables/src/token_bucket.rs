@@ -1,26 +1,26 @@
-//! A token bucket: how many events a limit admits, refilled by the time that has passed. Both
-//! planes ask here, by a clock of theirs.
+//! `TokenBucket`: a rate limiter that is refilled by elapsed time. Both data planes use it, each
+//! with its own clock.
 //!
 //! One word holds the time at which the bucket will be full again, as in the virtual scheduling
-//! form of the generic cell rate algorithm (ITU-T I.371): each token takes it one interval further,
-//! and a bucket has none left when that time lies further ahead than the bucket is deep.
+//! form of the generic cell rate algorithm (ITU-T I.371). Each token advances that time by one
+//! interval; the bucket is empty if that time is further ahead than the bucket's depth.
 
 use crate::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Nanoseconds of a second.
+/// Nanoseconds per second.
 pub const SECOND_NS: u64 = 1_000_000_000;
 
-/// What fills a bucket.
+/// Rate and depth of a bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rate {
     /// Tokens per second; 0 for no limit.
     pub per_s: u32,
-    /// Nanoseconds within which a full bucket is refilled. It holds one token at least.
+    /// Time in nanoseconds in which an empty bucket refills. The bucket holds at least one token.
     pub depth_ns: u64,
 }
 
 impl Rate {
-    /// Nanoseconds of one token, and of all that the bucket holds.
+    /// Returns the time per token and the depth, both in nanoseconds.
     #[inline(always)]
     fn interval_and_depth(self) -> (u64, u64) {
         let interval = SECOND_NS / if self.per_s == 0 { 1 } else { self.per_s as u64 };
@@ -28,26 +28,27 @@ impl Rate {
     }
 }
 
-/// The bucket. One lcore writes it.
+/// A token bucket. Only one lcore writes it.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct TokenBucket(AtomicU64);
 
 impl TokenBucket {
-    /// A full bucket.
+    /// Creates a full bucket.
     pub const fn new() -> TokenBucket {
         TokenBucket(AtomicU64::new(0))
     }
 
-    /// How many nanoseconds from now on the bucket is full. A clock that was set back, or a limit
-    /// that was raised, leaves a time that no bucket of this depth could reach: it counts as full.
+    /// Returns the time in nanoseconds until the bucket is full. A time that a bucket of this depth
+    /// cannot reach results from a clock that was set back or a limit that was raised, and counts
+    /// as full.
     #[inline(always)]
     fn full_in(&self, depth: u64, now_ns: u64) -> u64 {
         let ahead = self.0.load(Relaxed).saturating_sub(now_ns);
         if ahead > 2 * depth { 0 } else { ahead }
     }
 
-    /// Whether a token is left.
+    /// Returns whether a token is left.
     #[inline(always)]
     pub fn has_one(&self, rate: Rate, now_ns: u64) -> bool {
         if rate.per_s == 0 {
@@ -57,8 +58,8 @@ impl TokenBucket {
         self.full_in(depth, now_ns) + interval <= depth
     }
 
-    /// Takes a token. Between [`TokenBucket::has_one`] and this a caller may ask for one more; the
-    /// bucket then refills later by that.
+    /// Takes a token. It may be called without [`TokenBucket::has_one`]; the bucket then refills
+    /// correspondingly later.
     #[inline(always)]
     pub fn take(&self, rate: Rate, now_ns: u64) {
         if rate.per_s != 0 {
@@ -80,7 +81,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// How many of `asked` events at one time are admitted.
+    /// Returns how many of `asked` simultaneous events are admitted.
     fn admitted(bucket: &TokenBucket, rate: Rate, now_ns: u64, asked: u32) -> u32 {
         let mut all = 0;
         for _ in 0..asked {
@@ -99,7 +100,7 @@ mod tests {
         assert_eq!(admitted(&bucket, rate, start, 99), 50);
         assert_eq!(admitted(&bucket, rate, start + 10 * MS, 99), 10);
         assert_eq!(admitted(&bucket, rate, start + 10 * MS + MS / 2, 99), 0);
-        // However long nothing came, no more than the depth is there.
+        // After a pause of any length, the bucket holds its depth and no more.
         assert_eq!(admitted(&bucket, rate, start + 900 * SECOND_NS, 99), 50);
     }
 

@@ -1,40 +1,40 @@
-//! `Told`: what the kernel's program is told of the region before it is loaded.
+//! `Told`: constants of a region that the loader stores in the BPF program.
 //!
-//! It lies in the program's read-only memory, so that the verifier knows each number and a loop up
-//! to one of them has an end.
+//! They are in the program's read-only data, so the verifier knows their values and can bound loops
+//! by them.
 
 use packet::flow::HashKey;
 
 use crate::layout::{SECTIONS, Sizes};
 
-/// Which word of 4 bytes of the header is the committed generation: the first line after what never
-/// changes, which has 96 bytes and two offsets for each section.
+/// Index of the committed generation among the header's 4-byte words. It is in the first cache line
+/// after the immutable part, which has 96 bytes and two 8-byte offsets per section.
 pub const GENERATION_WORD: usize = (96 + 16 * SECTIONS.len()).next_multiple_of(64) / 4;
 
-/// What never changes while a program is loaded. Integers without padding.
+/// Values that are constant while a program is loaded. Integers without padding.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Told {
-    /// The seed of all hashes, made ready.
+    /// Words of the hash key derived from the region's seed.
     pub(crate) by: [u64; 7],
-    /// Elements of each section.
+    /// Number of elements of each section.
     pub(crate) counts: [u32; SECTIONS.len()],
-    /// How many scopes there may be.
+    /// Maximum number of scopes.
     pub(crate) scopes: u32,
-    /// The fastpath's epoch, for lock words.
+    /// Epoch of fastpath, stored in lock words.
     pub(crate) epoch: u32,
-    /// Sets of hints by which paths flows went: see [`crate::flow::lately`].
+    /// Number of sets of recent-flow hints: see [`crate::flow::lately`].
     pub(crate) lately: u32,
-    /// Services and backends that have counters of their own.
+    /// Numbers of services and backends that have counters of their own.
     pub(crate) counted: [u32; 2],
-    /// Zero: nothing that is handed over may be padding.
+    /// Must be zero; it replaces padding, which may not be passed to the kernel.
     pub(crate) spare: u32,
 }
 
 const _: () = assert!(size_of::<Told>() == 56 + 4 * SECTIONS.len() + 24);
 
 impl Told {
-    /// Of no region: what the object holds until it is loaded.
+    /// Placeholder in the object file before loading.
     pub const NOTHING: Told = Told {
         by: [0; 7],
         counts: [0; SECTIONS.len()],
@@ -45,8 +45,7 @@ impl Told {
         spare: 0,
     };
 
-    /// What a program is told of a region with these sizes and this seed. Its lock words carry
-    /// `epoch`, the fastpath's.
+    /// Returns the constants for a region with these sizes, seed and fastpath epoch.
     pub fn new(sizes: &Sizes, seed: u64, epoch: u32) -> Told {
         let counts = crate::layout::Layout::new(sizes).terms().map(|term| term.count as u32);
         let (by, lately) = (HashKey::new(seed).words(), crate::flow::lately::sets(sizes.flows));
@@ -54,7 +53,7 @@ impl Told {
         Told { by, counts, scopes: sizes.scopes, epoch, lately, counted, spare: 0 }
     }
 
-    /// Its bytes, for the loader.
+    /// The bytes that the loader stores.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: repr(C) integers without padding (asserted above).
         #[expect(unsafe_code, reason = "the record's own bytes")]

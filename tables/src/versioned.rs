@@ -1,17 +1,18 @@
-//! Two versions of a record side by side: a commit makes one visible and the other not, at once and
-//! without a copy of anything else.
+//! Two versions of a record side by side, so that a commit switches between them at once and copies
+//! nothing else.
 //!
-//! Each version carries the generation it is *born* in and the one it is *dead* from; a reader of
-//! generation g sees it when `born <= g < dead`. Nothing is ever changed that a reader may see:
+//! Each version carries the generation in which it is *born* and the one from which it is *dead*. A
+//! reader of generation g sees it if `born <= g < dead`. A version that a reader may see is never
+//! modified:
 //!
 //! ```text
-//!            generation 7 committed        writer prepares 8          8 committed, acknowledged
-//! room 0     born 3  dead never  <- seen   born 3  dead 8   <- seen   born 3 dead 8: room for 9
-//! room 1     born 2  dead 3      room      born 8  dead never         born 8 dead never  <- seen
+//!            generation 7 committed       writer prepares 8         8 committed and acknowledged
+//! version 0  born 3  dead never <- seen   born 3  dead 8  <- seen   born 3  dead 8      free for 9
+//! version 1  born 2  dead 3        free   born 8  dead never        born 8  dead never  <- seen
 //! ```
 //!
-//! A writer that dies in the middle leaves `born 8` and `dead 8` behind while 7 is committed; no
-//! reader sees them, and the next writer takes them back.
+//! A writer that is killed while it prepares generation 8 leaves `born 8` and `dead 8` behind while
+//! 7 is committed. No reader sees them, and the next writer rolls them back.
 
 use crate::atomic::{AtomicU32, Ordering, Word};
 use core::cell::UnsafeCell;
@@ -23,24 +24,24 @@ use crate::rows::Shared;
 #[cfg(test)]
 mod tests;
 
-/// The `dead` of a version that lives.
+/// Value of `dead` for a live version.
 pub const NEVER: u32 = u32::MAX;
 
-/// From which generation to which a version is seen.
+/// Range of generations that see a version.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub(crate) struct Life<W = AtomicU32> {
-    /// First generation that sees it; 0 for none.
+    /// First generation that sees it; 0 if none does.
     pub(crate) born: W,
-    /// First generation that doesn't see it any more.
+    /// First generation that no longer sees it.
     pub(crate) dead: W,
 }
 
 impl<W: Word> Life<W> {
-    /// Whether generation `at` sees it.
+    /// Returns whether generation `at` sees the version.
     ///
-    /// `dead` is read first: a writer that reuses the room clears `born`, and only then sets `dead`
-    /// anew, so that whoever sees the new `dead` sees no old `born`.
+    /// `dead` is read first. A writer that reuses the slot clears `born` and only then sets `dead`,
+    /// so a reader that sees the new `dead` cannot see the old `born`.
     #[inline(always)]
     pub(crate) fn sees(&self, at: u32) -> bool {
         let dead = self.dead.get(Ordering::Acquire);
@@ -48,7 +49,7 @@ impl<W: Word> Life<W> {
         born != 0 && born <= at && at < dead
     }
 
-    /// Uses a room anew: hidden, written by `write`, seen from `next` on.
+    /// Reuses a slot: hides it, runs `write`, and makes it visible from generation `next`.
     pub(crate) fn renew(&self, pen: &Pen, next: u32, write: impl FnOnce()) {
         pen.word(&self.born, 0);
         write();
@@ -56,7 +57,7 @@ impl<W: Word> Life<W> {
         pen.word(&self.born, next);
     }
 
-    /// Not seen from `next` on.
+    /// Hides the version from generation `next` on.
     pub(crate) fn end(&self, pen: &Pen, next: u32) {
         if self.born.get(Ordering::Relaxed) == next {
             pen.word(&self.born, 0);
@@ -65,7 +66,7 @@ impl<W: Word> Life<W> {
         }
     }
 
-    /// Takes back what a writer prepared for a generation after `committed`.
+    /// Rolls back changes that a writer prepared for a generation after `committed`.
     pub(crate) fn recover(&self, pen: &Pen, committed: u32) {
         if self.born.get(Ordering::Relaxed) > committed {
             pen.word(&self.born, 0);
@@ -77,8 +78,10 @@ impl<W: Word> Life<W> {
     }
 }
 
-/// A reader begins: it says which generation it is about to read, and looks again. Either the
-/// writer saw it in time, or it sees the writer's newer generation. Returns the one that it reads.
+/// Registers a reader and returns the generation that it reads.
+///
+/// The reader publishes the generation that it is about to read and then checks for a newer one.
+/// Either the writer sees the published generation, or the reader sees the newer generation.
 pub(crate) fn join<W: Word>(generation: &W, acknowledged: &W, state: &W, joined: u32) -> u32 {
     let mut reads = generation.get(Ordering::Acquire);
     loop {
@@ -93,14 +96,14 @@ pub(crate) fn join<W: Word>(generation: &W, acknowledged: &W, state: &W, joined:
     }
 }
 
-/// One version: from when to when, and the record.
+/// One version of a record and its lifetime.
 #[repr(C, align(64))]
 pub(crate) struct Version<T> {
     pub(crate) life: Life,
     record: UnsafeCell<T>,
 }
 
-/// Two versions of a record.
+/// Two versions of a record, of which any generation sees at most one.
 #[repr(C)]
 pub(crate) struct Twin<T> {
     rooms: [Version<T>; 2],
@@ -127,7 +130,7 @@ impl<T: Record> Version<T> {
 }
 
 impl<T: Record> Twin<T> {
-    /// What generation `at` sees.
+    /// The record that generation `at` sees.
     #[inline(always)]
     pub(crate) fn get(&self, at: u32) -> Option<&T> {
         for room in &self.rooms {
@@ -138,19 +141,19 @@ impl<T: Record> Twin<T> {
         None
     }
 
-    /// Both rooms, for the writer that looks for what was there.
+    /// Both versions, for writers that inspect earlier state.
     pub(crate) fn rooms(&self) -> &[Version<T>; 2] {
         &self.rooms
     }
 
-    /// Writes what generation `next` shall see; the committed one keeps what it sees. All lcores
-    /// have acknowledged the committed generation, so that one room is free.
+    /// Writes the record for generation `next`; the committed generation keeps its own. All lcores
+    /// have acknowledged the committed generation, so one slot is free.
     pub(crate) fn put(&self, pen: &Pen, next: u32, record: T) {
         let prepared = |room: &&Version<T>| room.life.born.load(Ordering::Relaxed) == next;
         let unseen = |room: &&Version<T>| !room.life.sees(next - 1);
         let room = self.rooms.iter().find(prepared).or_else(|| self.rooms.iter().find(unseen));
-        // At most one room is seen by one generation; were both (a damaged region that fooled the
-        // checksum), the second is given up.
+        // A generation sees at most one version. If it sees both (a damaged region that passed the
+        // checksum), the second is overwritten.
         let room = room.unwrap_or(&self.rooms[1]);
         let before = self.rooms.iter().find(|room| room.life.sees(next - 1));
         room.life.renew(pen, next, || pen.record(&room.record, record));
@@ -159,7 +162,7 @@ impl<T: Record> Twin<T> {
         }
     }
 
-    /// Generation `next` shall see nothing here.
+    /// Removes the record from generation `next` on.
     pub(crate) fn remove(&self, pen: &Pen, next: u32) {
         for room in &self.rooms {
             if room.life.sees(next) {
@@ -168,7 +171,7 @@ impl<T: Record> Twin<T> {
         }
     }
 
-    /// Takes back what was prepared after `committed`.
+    /// Rolls back changes prepared after `committed`.
     pub(crate) fn recover(&self, pen: &Pen, committed: u32) {
         for room in &self.rooms {
             room.life.recover(pen, committed);

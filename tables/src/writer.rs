@@ -1,16 +1,16 @@
-//! The one writer of table sets: prepares a generation beside the committed one, and commits it by
-//! one store.
+//! `Writer`: the only writer of table sets. It prepares a generation beside the committed one and
+//! commits it by one store.
 //!
 //! ```text
-//! put_*, remove_*, set_*   write rooms that no reader sees, stamped with the next generation
+//! put_*, remove_*, set_*   write versions that no reader sees, stamped with the next generation
 //! commit                   checksum, then the generation word: readers may switch
 //! acknowledged             every live lcore has switched, or every XDP program that began before
-//!                          has ended: rooms of the old generation are free
+//!                          has ended: versions of the old generation may be reused
 //! ```
 //!
-//! Every operation is checked before its first store: it happens, or it is refused and nothing
-//! changed. A change costs what it changes. A writer may die at any store: what it prepared is
-//! invisible, and the next [`Writer::attach`] takes it back.
+//! Every operation is validated before its first store: it succeeds, or it fails and changes
+//! nothing. Its cost is proportional to the change. A writer may be killed at any store: what it
+//! prepared is invisible, and the next [`Writer::attach`] rolls it back.
 
 mod backends;
 mod frontends;
@@ -44,7 +44,8 @@ use crate::set::{Parts, TableSet};
 use crate::versioned::{NEVER, Twin};
 use kinds::KindCounts;
 
-/// What a flow may still refer to although no table does: see [`Writer::reclaim`].
+/// A service or backend that flows may still reference after it left the tables: see
+/// [`Writer::reclaim`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Referred {
     /// A service id.
@@ -53,22 +54,22 @@ pub enum Referred {
     Backend(u32),
 }
 
-/// What the writer knows about the tables beside what they say themselves: names, uses, free room.
+/// The writer's index over the tables: names, reference counts and free space.
 #[derive(Debug)]
 struct Known {
     services: Ids,
     names: HashMap<String, u32>,
-    /// Frontends by service id.
+    /// Number of frontends by service id.
     service_uses: Vec<u32>,
     backends: Ids,
     places: HashMap<(Addr, u16), u32>,
     next_hops: Ids,
     hop_places: HashMap<(Addr, u8), u32>,
-    /// Backends by next hop id.
+    /// Number of backends by next hop id.
     hop_uses: Vec<u32>,
     entries: EntryRoom,
     frontends: u32,
-    /// How many frontends stand behind each address mark and scope mark.
+    /// Number of frontends that need each address mark and scope mark.
     marks: HashMap<FrontendKey, u32>,
     kinds: KindCounts,
     arena: Arena,
@@ -94,10 +95,11 @@ impl Known {
     }
 }
 
-/// Writes table sets. Holds the role of slowpath for as long as it lives.
+/// Writes table sets, and holds the slowpath role while it exists.
 pub struct Writer<'r> {
     claim: Claim<'r>,
-    /// Where XDP programs read, which don't acknowledge: what to wait by until they have ended.
+    /// Set where XDP programs are the readers: they do not acknowledge, so the writer waits until
+    /// those that may read the old generation have ended.
     grace: Option<Grace>,
     region: &'r Region,
     parts: Parts<'r>,
@@ -105,19 +107,20 @@ pub struct Writer<'r> {
     seed: Seed,
     /// The generation that readers see.
     committed: u32,
-    /// Whether something was prepared for the next one.
+    /// Whether versions of the previous generation were made available for reuse since the last
+    /// commit.
     open: bool,
-    /// Counts what changed, and how much of it was published.
+    /// Number of changes, and its value at the last commit.
     changes: u64,
     published: u64,
-    /// Exclusive or of the checksums of all that the next generation sees.
+    /// XOR of the checksums of everything that the next generation sees.
     sum: u64,
     known: Known,
 }
 
 impl<'r> Writer<'r> {
-    /// Takes the role of slowpath, verifies what the last writer committed, takes back what it only
-    /// prepared, and rebuilds what is known of free room by walking the tables.
+    /// Claims the slowpath role, verifies the committed tables, rolls back what the last writer
+    /// only prepared, and rebuilds the index by walking the tables.
     pub fn attach(region: &'r Region) -> Result<Writer<'r>, RegionError> {
         Writer::attach_with(region, Pen::default())
     }
@@ -142,39 +145,39 @@ impl<'r> Writer<'r> {
         Ok(writer)
     }
 
-    /// The seed of Maglev tables that are built from now on (`tables.seed`).
+    /// Sets the seed of Maglev tables that are built from now on (`tables.seed`).
     pub fn set_seed(&mut self, seed: Seed) {
         self.seed = seed;
     }
 
-    /// The epoch of this writer.
+    /// Epoch of this writer's claim.
     pub fn epoch(&self) -> u32 {
         self.claim.epoch()
     }
 
-    /// The tables as committed.
+    /// The committed tables.
     pub fn committed(&self) -> TableSet<'r> {
         TableSet::of(self.parts, self.committed)
     }
 
-    /// The tables as they would be after a commit now. Frontends are to be listed and not looked
-    /// up: the summary of their kinds is written by the commit.
+    /// The tables as the next commit would publish them. Callers may list frontends but not look
+    /// them up, because only the commit writes the summary of their kinds.
     pub fn prepared(&self) -> TableSet<'r> {
         TableSet::of(self.parts, self.next())
     }
 
-    /// Counts changes: the same number as before means that nothing was written since.
+    /// Change counter: an unchanged value means that nothing was written in between.
     pub fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// The generation that is being prepared.
+    /// The generation being prepared.
     fn next(&self) -> u32 {
         self.committed + 1
     }
 
-    /// Whether every live lcore has switched to `generation` or a later one. Where XDP programs
-    /// read, it waits the few milliseconds until all have.
+    /// Returns whether every live lcore has switched to `generation` or a later one. With XDP
+    /// programs as readers, it waits some milliseconds until all have.
     pub fn acknowledged(&self, generation: u32) -> bool {
         fence(Ordering::SeqCst);
         if let Some(grace) = &self.grace {
@@ -183,8 +186,8 @@ impl<'r> Writer<'r> {
         self.region.live_lcores().all(|(_, lcore)| lcore.acknowledged() >= generation)
     }
 
-    /// Makes sure that room of the generation before the committed one may be used again. Every
-    /// operation that changes something comes through here.
+    /// Ensures that versions of the generation before the committed one may be reused. Every
+    /// operation that changes something calls it first.
     fn begin(&mut self) -> Result<(), Refusal> {
         self.prepare()?;
         self.changes += 1;
@@ -199,7 +202,7 @@ impl<'r> Writer<'r> {
         if committed >= NEVER - 2 {
             return Err(Refusal::Generations);
         }
-        // An lcore that isn't seen here joins later, and finds the committed generation.
+        // An lcore that is not seen here joins later, and then finds the committed generation.
         fence(Ordering::SeqCst);
         if let Some(grace) = &self.grace {
             grace.since(committed).map_err(|e| Refusal::Kernel(e.to_string()))?;
@@ -215,7 +218,7 @@ impl<'r> Writer<'r> {
         Ok(())
     }
 
-    /// Nobody reads the generation before the committed one.
+    /// Reuses what only the generation before the committed one referenced; no reader uses it.
     fn open(&mut self) {
         self.reuse_entries();
         self.known.arena.reuse();
@@ -223,11 +226,12 @@ impl<'r> Writer<'r> {
         self.open = true;
     }
 
-    /// Publishes what was prepared, and returns the committed generation: the same as before when
-    /// nothing was changed. Lcores are to be told by their rings.
+    /// Publishes the prepared generation and returns the committed one, which is unchanged if there
+    /// were no changes. The caller notifies lcores through their rings.
     pub fn commit(&mut self) -> Result<u32, Refusal> {
         if self.committed == 0 {
-            // An empty table set is one as well: lcores have something to acknowledge.
+            // An empty table set is committed as well, so that lcores have a generation to
+            // acknowledge.
             self.begin()?;
         }
         if self.changes == self.published {
@@ -245,13 +249,13 @@ impl<'r> Writer<'r> {
         Ok(next)
     }
 
-    /// Forgets what was prepared since the last commit.
+    /// Discards all changes since the last commit.
     pub fn abort(&mut self) -> Result<(), RegionError> {
         if self.changes != self.published { self.recover() } else { Ok(()) }
     }
 
-    /// Makes ids of removed services and backends free again, where no flow refers to them. Only
-    /// ids that no generation in use sees are asked for. Returns how many became free.
+    /// Frees ids of removed services and backends for which `refers` returns false. It is called
+    /// only for ids that no generation in use sees. Returns the number of freed ids.
     pub fn reclaim(&mut self, refers: impl Fn(Referred) -> bool) -> usize {
         if !self.acknowledged(self.committed) {
             return 0;
@@ -275,18 +279,18 @@ impl<'r> Writer<'r> {
         services.chain(self.known.backends.retired().map(Referred::Backend))
     }
 
-    /// Puts a gateway tunnel under its id, below `sizes.tunnels`.
+    /// Writes a gateway tunnel under its id, which is below `sizes.tunnels`.
     pub fn put_tunnel(&mut self, id: u32, tunnel: &Tunnel) -> Result<(), Refusal> {
         self.put_twin(Section::Tunnels, self.parts.tunnels, id, *tunnel)
     }
 
-    /// Removes a gateway tunnel; one that isn't there is no trouble.
+    /// Removes a gateway tunnel, if it exists.
     pub fn remove_tunnel(&mut self, id: u32) -> Result<(), Refusal> {
         self.remove_twin(Section::Tunnels, self.parts.tunnels, id)
     }
 
-    /// Puts what holds for all. More NAT addresses of one family than there are port maps for each
-    /// backend are refused.
+    /// Writes the appliance-wide settings. Fails if one family has more NAT addresses than each
+    /// backend has port maps.
     pub fn put_settings(&mut self, settings: &Settings) -> Result<(), Refusal> {
         let used = settings.nat.iter().take_while(|nat| nat.addr != Addr::UNSPECIFIED);
         let v4 = used.clone().filter(|nat| nat.addr.is_v4()).count();
@@ -297,13 +301,13 @@ impl<'r> Writer<'r> {
         self.put_twin(Section::Settings, self.parts.settings, 0, *settings)
     }
 
-    /// Port maps of each backend: one for each NAT address of its family.
+    /// Number of port maps per backend, which is the maximum number of NAT addresses of a family.
     fn nat_stride(&self) -> u32 {
         let sizes = self.region.sizes();
         sizes.nat_maps / sizes.backends
     }
 
-    /// Writes one record for the next generation, unless it sees just that already.
+    /// Writes a record for the next generation, unless that already sees an equal one.
     fn put_twin<T: Record + PartialEq>(
         &mut self,
         section: Section,
@@ -376,9 +380,9 @@ impl<'r> Writer<'r> {
     }
 }
 
-/// The checksum of one record at its place.
+/// Checksum of a record, which depends on its position.
 fn sum<T: Record>(section: Section, id: u32, record: &T) -> u64 {
-    // SAFETY: a `Record` has no padding, so that all its bytes are initialised.
+    // SAFETY: a `Record` has no padding, so that all its bytes are initialized.
     #[expect(unsafe_code, reason = "the bytes of a plain record")]
     let bytes = unsafe {
         std::slice::from_raw_parts(std::ptr::from_ref(record).cast::<u8>(), size_of::<T>())
@@ -386,13 +390,13 @@ fn sum<T: Record>(section: Section, id: u32, record: &T) -> u64 {
     checksum(place(section, id), bytes)
 }
 
-/// What keeps equal records at different places from cancelling each other out.
+/// Seed of a position's checksums, so that equal records at different positions do not cancel out.
 const fn place(section: Section, id: u32) -> u64 {
     (section as u64) << 32 | id as u64
 }
 
 impl Region {
-    /// The checksum over the table set of `generation` as its writer stored it.
+    /// The checksum that the writer stored for the table set of `generation`.
     fn stored_sum(&self, generation: u32) -> u64 {
         self.header().slow.sums[(generation & 1) as usize].load(Ordering::Acquire)
     }

@@ -1,8 +1,9 @@
-//! The arms' addresses and routes: with XDP the NIC itself is the kernel's end of an arm, so that
-//! it has what the TAP of the other plane had.
+//! Addresses and routes of the arms. With XDP, the NIC itself is the kernel's interface for an arm,
+//! and gets the settings that the TAP has on the DPDK plane.
 //!
-//! What is there already, from DHCP say, stays as it is and stays when the loader detaches. What
-//! was added is noted in a file, as the arguments of `ip` that delete it.
+//! Settings that exist already, for example from DHCP, are not changed, and are kept when the
+//! loader detaches. Added settings are recorded in a file, as the arguments of `ip` that delete
+//! them.
 
 use std::fs::File;
 use std::io::Write;
@@ -11,31 +12,32 @@ use std::path::PathBuf;
 use config::checked::Arm;
 use netlink::{ChangeError, Netlink, Setting, Verb};
 
-/// What was added to interfaces.
+/// Record of settings added to interfaces.
 pub struct Added {
     notes: PathBuf,
 }
 
 impl Added {
-    /// As noted in this file, which need not exist.
+    /// Uses this file, which need not exist.
     pub fn new(notes: PathBuf) -> Added {
         Added { notes }
     }
 
-    /// Gives the interface the arm's addresses and default routes. An error names the command of
-    /// `ip` for what failed.
+    /// Adds the arm's addresses and default routes to the interface. An error names the `ip`
+    /// command that failed.
     pub fn add(&self, netlink: &mut Netlink, interface: &str, arm: &Arm) -> Result<(), String> {
         netlink.set_link(interface, "up", |link| link.up())?;
         let settings = Setting::of_arm(arm, interface);
         settings.iter().try_for_each(|setting| self.apply(netlink, setting))
     }
 
-    /// Adds a setting, and notes how to delete it.
+    /// Adds a setting, and records the command that deletes it.
     pub fn apply(&self, netlink: &mut Netlink, setting: &Setting) -> Result<(), String> {
         self.note(netlink.apply(Verb::Add, setting), &setting.command(Verb::Delete))
     }
 
-    /// Deletes what was added to interfaces of these names. What is gone already is no error.
+    /// Deletes the recorded settings of interfaces for which `of` returns true. Settings that no
+    /// longer exist are ignored.
     pub fn remove(&self, netlink: &mut Netlink, of: impl Fn(&str) -> bool) {
         let notes = std::fs::read_to_string(&self.notes).unwrap_or_default();
         let mut kept = String::new();
@@ -54,7 +56,8 @@ impl Added {
         };
     }
 
-    /// Notes the command that deletes what was added. What had been there stays, and is not noted.
+    /// Records the command that deletes a setting, if it was added. A setting that existed before
+    /// is kept and not recorded.
     pub fn note(&self, added: Result<(), ChangeError>, delete: &str) -> Result<(), String> {
         match added {
             Err(error) if error.is_there_already() => return Ok(()),

@@ -1,5 +1,5 @@
-//! Programs on interfaces: attached by links that are pinned, so that packets go on when the loader
-//! ends, and replaced in place when it starts again.
+//! Attaching of programs to interfaces. The links are pinned, so that packets are forwarded after
+//! the loader ends, and a new loader replaces the programs in place.
 
 use std::error::Error;
 use std::io;
@@ -12,53 +12,53 @@ use aya::programs::{Xdp, loaded_programs};
 use super::limits::Choice;
 use super::nic::{Mode, Nic};
 
-/// Why a program is not on an interface.
+/// Error of attaching a program to an interface.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
-    /// Somebody else's program is there.
+    /// A program of another owner is attached.
     #[error(
         "{interface} has an XDP program already, number {id}{name}: an interface takes one; end \
          whoever attached it, or type `ip link set dev {interface} xdp off`"
     )]
     Foreign {
-        /// Which interface.
+        /// Name of the interface.
         interface: String,
-        /// The program's number.
+        /// Id of the program.
         id: u32,
-        /// Its name, as a part of the sentence.
+        /// Name of the program, formatted for the message.
         name: String,
     },
-    /// The kernel refused each way that was tried.
+    /// The kernel rejected every mode that was tried.
     #[error("{interface}: the kernel refused the program {tried}")]
     Refused {
-        /// Which interface.
+        /// Name of the interface.
         interface: String,
-        /// Each mode with what it said.
+        /// Each mode with the kernel's error.
         tried: String,
     },
-    /// A link could not be pinned, found or removed.
+    /// A link could not be pinned, opened or removed.
     #[error("{}: {what}", path.display())]
     Link {
-        /// Where it is pinned.
+        /// Path at which it is pinned.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         what: String,
     },
 }
 
-/// The folder of the links, one for each interface, by its name.
+/// Folder of the pinned links, one per interface and named after it.
 pub struct Links {
     folder: PathBuf,
 }
 
 impl Links {
-    /// Those in `folder`, which need not exist yet.
+    /// Uses `folder`, which need not exist yet.
     pub fn new(folder: PathBuf) -> Links {
         Links { folder }
     }
 
-    /// Attaches `program` to an interface, or replaces the one of ours there without a gap. Returns
-    /// where it runs, and what there is to say.
+    /// Attaches `program` to an interface, or replaces Weir's program there without a gap. Returns
+    /// the mode in which it runs and log messages.
     pub fn attach(
         &self,
         program: &mut Xdp,
@@ -85,7 +85,7 @@ impl Links {
             }
             notes.push(format!("{}: attached anew, to change where it runs", nic.name));
         }
-        // A link of an interface that went away, or that runs elsewhere than wanted.
+        // The link belongs to a deleted interface, or its mode is not the desired one.
         self.remove(&nic.name)?;
         let mut tried = Vec::new();
         for mode in &choice.modes {
@@ -101,13 +101,13 @@ impl Links {
         Err(AttachError::Refused { interface: nic.name.clone(), tried })
     }
 
-    /// Interfaces that have a link here.
+    /// Names of the interfaces that have a link in this folder.
     pub fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
         entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
     }
 
-    /// Takes our program off an interface; none there is no trouble.
+    /// Detaches Weir's program from an interface, if it is attached.
     pub fn remove(&self, interface: &str) -> Result<(), AttachError> {
         let path = self.folder.join(interface);
         match std::fs::remove_file(&path) {
@@ -116,9 +116,9 @@ impl Links {
         }
     }
 
-    /// Removes the folder, once it is empty.
+    /// Removes the folder if it is empty.
     pub fn remove_folder(&self) {
-        // It stays while there is a link in it.
+        // Removal fails while links exist.
         let _ = std::fs::remove_dir(&self.folder);
     }
 
@@ -141,7 +141,7 @@ fn attach_anew(program: &mut Xdp, nic: &Nic, mode: Mode, path: &Path) -> Result<
     };
     let id = program.attach_to_if_index(nic.index, kernels).map_err(|e| told(&e))?;
     let link = program.take_link(id).map_err(|e| told(&e))?;
-    // Kernels without links attach in another way, which ends with us.
+    // Kernels without BPF links use another kind of attachment, which ends with this process.
     let link = FdLink::try_from(link).map_err(|e| told(&e))?;
     link.pin(path).map_err(|e| told(&e))?;
     Ok(())
@@ -154,7 +154,7 @@ fn foreign(nic: &Nic, id: u32) -> AttachError {
     AttachError::Foreign { interface: nic.name.clone(), id, name }
 }
 
-/// An error with all its causes: the kernel's word is the last of them.
+/// Formats an error with all its causes; the kernel's error is the last of them.
 pub(super) fn told(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,7 +1,8 @@
-//! What a fastpath's lcores do beside packets: status, commands, expiry, for all CPUs at once.
+//! Background work of lcores for all CPUs: status, commands and expiry.
 //!
-//! Programs have no loop, so that one process stands for them: each CPU has a status line that is
-//! kept alive here. Packets go on without it; slowpath then says that nobody is there.
+//! Programs run only for packets, so one process does this work for them, and keeps the status line
+//! of each CPU up to date. Without it, packets are still forwarded, but slowpath considers the data
+//! plane stopped.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -17,14 +18,14 @@ use tables::scope::Scopes;
 
 use super::nic::{Kernel, Nic};
 
-/// Between two turns. Commits wait for the kernel and not for us; so this is how long a command
-/// may lie.
+/// Time between two iterations. It bounds the latency of commands; commits do not wait for it, but
+/// for a grace period of the kernel.
 pub const REST: Duration = Duration::from_millis(10);
-/// How often links, and what packets learned of paths, are looked at.
+/// Interval of checking links and learned path MTUs.
 const LOOK: Duration = Duration::from_millis(100);
-/// How often each flow is looked at, in turns.
+/// Iterations in which each flow is examined once.
 const SWEEPS: u32 = 100;
-/// How often each scope is looked at, in turns.
+/// Iterations in which each scope is examined once.
 const SCOPES: u32 = 3200;
 
 struct Line<'r> {
@@ -33,7 +34,7 @@ struct Line<'r> {
     events: Option<Producer<SharedSlots<'r>>>,
 }
 
-/// All of it.
+/// State of the background work.
 pub struct Attending<'r> {
     region: &'r Region,
     lines: Vec<Line<'r>>,
@@ -41,18 +42,18 @@ pub struct Attending<'r> {
     cursor: u32,
     scopes: Scopes<'r>,
     scope_cursor: u32,
-    /// How often it went around.
+    /// Number of iterations, saturating.
     turns: u32,
-    /// Of our own, so that each page has one writer.
+    /// Counter page of the loader itself, so that each page has one writer.
     page: LcorePage<'r>,
     generation: u32,
     looked: Option<Instant>,
-    /// Path MTUs as told last, by next hop.
+    /// Last reported path MTUs, by next hop.
     mtus: Vec<u32>,
 }
 
 impl<'r> Attending<'r> {
-    /// Joins the region for these CPUs. The last lcore is the loader itself.
+    /// Registers these CPUs as lcores of the region. The last lcore is the loader itself.
     pub fn join(region: &'r Region, epoch: u32, cpus: &[u32]) -> Option<Attending<'r>> {
         let own = region.sizes().lcores.checked_sub(1)?;
         let mut lines = Vec::new();
@@ -83,7 +84,7 @@ impl<'r> Attending<'r> {
         })
     }
 
-    /// Once around.
+    /// Performs one iteration.
     pub fn turn(&mut self, kernel: &mut Kernel, nics: &[Nic], now: Instant) {
         let generation = self.region.generation();
         for line in &mut self.lines {
@@ -104,14 +105,14 @@ impl<'r> Attending<'r> {
         }
     }
 
-    /// Tells slowpath something; lost, and counted, where the ring is full.
+    /// Sends an event to slowpath; if the ring is full, it is lost and counted.
     pub fn tell(&mut self, event: &Event) {
         if let Some(line) = self.lines.first_mut() {
             line.tell(event, &self.page);
         }
     }
 
-    /// Tells of paths that packets learned to be narrower.
+    /// Reports path MTUs that have decreased or become known.
     fn tell_path_mtus(&mut self) {
         for (next_hop, now) in (0..).zip(path_mtus(self.region)) {
             let before = std::mem::replace(&mut self.mtus[next_hop as usize], now);
@@ -121,8 +122,8 @@ impl<'r> Attending<'r> {
         }
     }
 
-    /// Ends flows that were idle for too long and, once all flows were met, releases scopes that
-    /// nobody uses: a share of them each turn.
+    /// Ends a share of the idle flows, and releases a share of the unused scopes once all flows
+    /// have been examined several times.
     fn sweep(&mut self) {
         let (page, timeouts) = (self.page, timeouts(self.region));
         let share = self.flows.capacity().div_ceil(SWEEPS);
@@ -143,14 +144,15 @@ impl Line<'_> {
     fn turn(&mut self, region: &Region, generation: u32, page: &LcorePage<'_>) {
         self.status.turn();
         self.status.note_polled(region.now_ms());
-        // Whichever a command names, the header is the truth; and programs read that.
+        // The header is authoritative for the generation, whichever one a command contains;
+        // programs read the header as well.
         let switched = self.status.acknowledged() != generation;
         self.status.acknowledge(generation);
         while let Some(message) = self.commands.as_mut().and_then(Consumer::pop) {
             match Command::decode(&message) {
-                // Said by the acknowledgement already.
+                // Handled by the acknowledgment above.
                 Ok(Command::Switch { .. }) => {}
-                // Programs report no stages; and a drain changes nothing for packets.
+                // Programs do not report stages, and draining does not affect them.
                 Ok(Command::Trace(_) | Command::Drain(_)) | Err(_) => {}
             }
         }
@@ -171,14 +173,14 @@ impl Drop for Attending<'_> {
     }
 }
 
-/// What is known of each next hop's path.
+/// Learned path MTU of each next hop.
 fn path_mtus(region: &Region) -> impl Iterator<Item = u32> {
     let cells = (0..region.sizes().next_hops).filter_map(|id| region.path_mtu(id));
     cells.map(|cell| cell.load(Ordering::Relaxed))
 }
 
-/// The idle times now in force. What is read of a generation may be written over only after the
-/// next one was committed: then it is read again.
+/// Returns the current timeouts. Memory of a generation may be reused only after the next commit,
+/// in which case the read is repeated.
 fn timeouts(region: &Region) -> Timeouts {
     loop {
         let generation = region.generation();

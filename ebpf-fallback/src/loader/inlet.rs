@@ -1,10 +1,12 @@
-//! The kernel's way into the programs: a veth pair per arm. What the kernel sends by the one end,
-//! named as the arm's TAP of the other plane is, comes in by the other, where the program is too.
+//! The veth pair per arm through which the kernel's packets enter the programs. What the kernel
+//! sends on the outer end, which has the name of the arm's TAP on the DPDK plane, arrives at the
+//! inner end, to which the program is attached.
 //!
-//! The kernel sends its own packets by the NIC, past the programs. What has to go through them goes
-//! by here: probes from a backend's probe source, which a tunnel takes to that backend, and what a
-//! proxy answers. A routing table of its own per arm leads here. Packets with its number as their
-//! mark are routed by it; for those that nobody marks, slowpath adds rules that lead to it.
+//! The kernel sends its own packets directly through the NIC, where the programs do not see them.
+//! Two kinds have to pass the programs and are routed here: probes from a backend's probe source,
+//! which a tunnel delivers to that backend, and replies of proxies. Each arm has a routing table
+//! that leads here. Packets whose mark equals the table's number use it; for unmarked packets,
+//! slowpath adds rules.
 
 use config::checked::{Arm, ROUTES, RULES_OF_PROXIES};
 use netlink::rtnetlink::packet_route::link::{
@@ -19,20 +21,21 @@ use netlink::{NEW, Netlink, Setting, Verb};
 use super::addresses::Added;
 use super::nic::{Kernel, Nic};
 
-/// The rules' place among others: before those of the system (32,766 is its main table's).
+/// Priority of the rules: before those of the system (32,766 is that of its main table).
 const PRIORITY: u32 = 6081;
 
-/// The longest name of an interface, bytes.
+/// Maximum length of an interface name in bytes.
 const NAME: usize = 15;
 
-/// The name of the end at which the program is.
+/// Returns the name of the end to which the program is attached.
 fn inner_end(tap: &str) -> String {
     const ENDS: &str = "-x";
     let room = tap.floor_char_boundary(NAME - ENDS.len());
     format!("{}{ENDS}", &tap[..room])
 }
 
-/// Whether an interface can carry IPv6. This one is ours: it may, although new ones may not.
+/// Returns whether an interface supports IPv6, and enables it if only the default for new
+/// interfaces disabled it.
 fn has_ipv6(interface: &str) -> bool {
     let disabled = format!("/proc/sys/net/ipv6/conf/{interface}/disable_ipv6");
     match std::fs::read_to_string(&disabled) {
@@ -41,8 +44,8 @@ fn has_ipv6(interface: &str) -> bool {
     }
 }
 
-/// Makes the pair of an arm, or finds it as an earlier start left it; gives the end for the
-/// program. An error names the command of `ip` for what failed, or whose interface is in the way.
+/// Creates the pair of an arm, or reuses that of an earlier start, and returns the end for the
+/// program. An error names the `ip` command that failed, or the interface that conflicts.
 pub fn open(
     kernel: &mut Kernel,
     n: usize,
@@ -73,8 +76,8 @@ pub fn open(
         let made = netlink.ip(format!("link add {ends}"), RouteNetlinkMessage::NewLink(veth), NEW);
         added.note(made, &format!("link delete dev {outer}"))?;
     }
-    // No neighbours: whoever answers, the next hop's address is written by the programs. And no
-    // words of the kernel's own.
+    // No neighbor resolution: the programs write the next hop's address regardless of the
+    // destination MAC. The kernel must not send packets of its own on these interfaces either.
     for end in [outer, inner.as_str()] {
         let no_addresses = vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)];
         let no_addresses = LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(no_addresses)]);
@@ -83,7 +86,7 @@ pub fn open(
         })?;
         netlink.set_link(end, "up", |link| link.up())?;
     }
-    // Programs see packets as they are: a checksum that the hardware would finish is a wrong one.
+    // Programs see packets before checksum offload, so the kernel must compute all checksums.
     kernel.send_whole(outer).map_err(|e| format!("{outer}: offloads stay on: {e}"))?;
     let table = ROUTES[n & 1];
     let families = [AddressFamily::Inet, AddressFamily::Inet6];
@@ -99,12 +102,12 @@ fn find(kernel: &mut Kernel, name: &str) -> Result<Option<Nic>, String> {
     kernel.nic(name).map_err(|e| format!("can't ask the kernel for {name}: {e}"))
 }
 
-/// Deletes the rules by which slowpath has proxies' answers come in here.
+/// Deletes the rules by which slowpath routes proxies' replies here.
 pub fn forget_proxies(netlink: &mut Netlink) {
     let ours = RuleAttribute::Protocol(RouteProtocol::from(RULES_OF_PROXIES));
     for rule in netlink.rules().unwrap_or_default() {
         if rule.attributes.contains(&ours) {
-            // One that is gone already is no error.
+            // A rule that no longer exists is ignored.
             let _ = netlink.change(RouteNetlinkMessage::DelRule(rule), 0);
         }
     }

@@ -1,29 +1,29 @@
-//! What drivers ask of an interface before a program may run in them, and what to type then. The
-//! kernel itself only says EINVAL; no MTU and no queue is changed here without being asked.
+//! Requirements of drivers for native XDP, with the commands that fulfill them. The kernel itself
+//! only reports EINVAL. The loader changes no MTU or queue count by itself.
 
 use super::nic::{Mode, Nic, Peer};
 use config::checked::Attach;
 
-/// A page, less what ENA keeps of it: headers of Ethernet, VLAN and check sequence, the headroom
-/// and the room behind.
+/// Maximum MTU of ENA for XDP: a page minus headers (Ethernet, VLAN, FCS), headroom and tailroom.
 const ENA_MTU: u32 = 3498;
-/// The same of MANA, and of the synthetic interface above it.
+/// Maximum MTU of MANA for XDP, and of the synthetic interface above it.
 const MANA_MTU: u32 = 3506;
 
-/// Bits of virtio's network device: what a guest takes unfinished, and that it may be told not to.
+/// Feature bits of virtio network devices: offloads that the guest accepts, and whether they can be
+/// disabled at runtime.
 const CTRL_GUEST_OFFLOADS: u32 = 2;
 const GUEST_OFFLOADS: [u32; 5] = [1, 7, 8, 9, 10];
 
-/// Where a program is to be attached, the best first, and what there is to say about it.
+/// Attach modes in order of preference, with log messages.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Choice {
-    /// To be tried in this order.
+    /// Modes to try in this order.
     pub modes: Vec<Mode>,
-    /// Sentences for the log: why not otherwise, and what costs.
+    /// Log messages: reasons for not using another mode, and performance notes.
     pub notes: Vec<String>,
 }
 
-/// What holds wherever the program runs; an error is what to type.
+/// Checks requirements that hold in every mode; an error contains the command that fulfills them.
 pub fn usable(nic: &Nic, key: &str, mtu: u16) -> Result<(), String> {
     let name = &nic.name;
     if nic.mtu < u32::from(mtu) {
@@ -36,7 +36,8 @@ pub fn usable(nic: &Nic, key: &str, mtu: u16) -> Result<(), String> {
     Ok(())
 }
 
-/// Decides between native and generic; an error is what to type where only native is allowed.
+/// Selects between native and generic mode; an error is returned if only native mode is allowed and
+/// impossible.
 pub fn choose(nic: &Nic, cpus: u32, attach: Attach) -> Result<Choice, String> {
     let refusals = refusals(nic);
     let mut notes = costs(nic, cpus);
@@ -64,7 +65,7 @@ pub fn choose(nic: &Nic, cpus: u32, attach: Attach) -> Result<Choice, String> {
         }
         Attach::Auto => vec![Mode::Native, Mode::Generic],
     };
-    // Asked for in so many words.
+    // Native mode was configured explicitly.
     if attach == Attach::Native && nic.peer == Some(Peer::Elsewhere) {
         notes.push(format!(
             "{}: its peer in another namespace needs an XDP program as well, or all that is sent \
@@ -81,7 +82,7 @@ pub fn choose(nic: &Nic, cpus: u32, attach: Attach) -> Result<Choice, String> {
     Ok(Choice { modes, notes })
 }
 
-/// Why the driver can't, or had better not, run a program that sends and redirects.
+/// Reasons for which the driver cannot, or should not, run a program that transmits and redirects.
 fn refusals(nic: &Nic) -> Vec<String> {
     let (name, mut refusals) = (&nic.name, Vec::new());
     let mut too_large = |most: u32| {
@@ -133,7 +134,7 @@ fn refusals(nic: &Nic) -> Vec<String> {
                 "{name}: what native XDP sends back through a veth is lost unless its peer has an \
                  XDP program as well: attach one there"
             )),
-            // Nothing can be seen of it; the operator may know. See `choose`.
+            // Its state is not visible here, but may be known to the operator. See `choose`.
             Some(Peer::Elsewhere) | None => {}
         },
         _ => {}
@@ -141,7 +142,7 @@ fn refusals(nic: &Nic) -> Vec<String> {
     refusals
 }
 
-/// What works, but costs.
+/// Configurations that work with reduced performance.
 fn costs(nic: &Nic, cpus: u32) -> Vec<String> {
     let (name, mut costs) = (&nic.name, Vec::new());
     if let ("virtio_net", Some(channels)) = (nic.driver.as_str(), nic.channels)

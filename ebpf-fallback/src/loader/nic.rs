@@ -1,5 +1,5 @@
-//! What an interface is, as the kernel tells it: asked by netlink and by ethtool's ioctl, which say
-//! it of this process's network namespace, wherever `/sys` was mounted.
+//! Properties of interfaces, from netlink and from ethtool's ioctl. Both refer to this process's
+//! network namespace, regardless of how `/sys` is mounted.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -9,17 +9,17 @@ use netlink::rtnetlink::packet_route::link::{
     LinkAttribute, LinkFlags, LinkMessage, LinkXdp, State, XdpAttached,
 };
 
-/// Where in the kernel a program runs.
+/// Mode in which an XDP program runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
     /// In the NIC's driver.
     Native,
-    /// In the kernel's stack.
+    /// In the kernel's network stack.
     Generic,
 }
 
 impl Mode {
-    /// As the configuration says it.
+    /// Name of the mode in the configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Mode::Native => "native",
@@ -28,64 +28,64 @@ impl Mode {
     }
 }
 
-/// A NIC's queues: now, and at most.
+/// Current and maximum number of a NIC's queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Channels {
     /// Pairs of a receive and a transmit queue.
     pub combined: u32,
-    /// Most of them.
+    /// Maximum number of pairs.
     pub max_combined: u32,
 }
 
 /// The other end of a veth pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Peer {
-    /// In this namespace; true when a program is attached to it.
+    /// In this namespace; true if a program is attached to it.
     Here(bool),
-    /// In another one, where it can't be seen.
+    /// In another namespace, where its state is not visible.
     Elsewhere,
 }
 
-/// An interface.
+/// A network interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Nic {
-    /// Its name.
+    /// Name of the interface.
     pub name: String,
-    /// The kernel's number for it.
+    /// Index of the interface.
     pub index: u32,
-    /// Its MAC address.
+    /// MAC address.
     pub mac: [u8; 6],
-    /// Largest IP packet, bytes.
+    /// MTU in bytes.
     pub mtu: u32,
-    /// Set up by somebody.
+    /// Whether it is administratively up.
     pub up: bool,
-    /// Frames can be sent.
+    /// Whether it can transmit frames.
     pub running: bool,
-    /// Name of its driver; empty where it has none.
+    /// Name of its driver; empty if it has none.
     pub driver: String,
-    /// Its queues, where the driver tells them.
+    /// Its queues, if the driver reports them.
     pub channels: Option<Channels>,
-    /// It puts packets together in hardware (LRO).
+    /// Whether LRO (large receive offload) is enabled.
     pub lro: bool,
-    /// The bits of a virtio device.
+    /// Negotiated feature bits of a virtio device.
     pub virtio: Option<u64>,
-    /// The program that is attached: where, and its id.
+    /// Mode and id of the attached program.
     pub attached: Option<(Option<Mode>, u32)>,
     /// The other end of a veth pair.
     pub peer: Option<Peer>,
 }
 
 impl Nic {
-    /// Its MAC address as people write it.
+    /// Returns the MAC address in the usual notation.
     pub fn mac_text(&self) -> String {
         let [a, b, c, d, e, f] = self.mac;
         format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
     }
 }
 
-/// Asks about interfaces.
+/// Access to the kernel's interface configuration.
 pub struct Kernel {
-    /// Interfaces, addresses, routes and rules.
+    /// Netlink socket for interfaces, addresses, routes and rules.
     pub netlink: Netlink,
     controls: OwnedFd,
 }
@@ -93,7 +93,7 @@ pub struct Kernel {
 impl Kernel {
     /// Opens the socket for ethtool's ioctl.
     pub fn open() -> io::Result<Kernel> {
-        // SAFETY: no pointers; the descriptor is ours from here on.
+        // SAFETY: no pointers are passed; the new descriptor is owned here.
         #[expect(unsafe_code, reason = "a socket for ioctls")]
         let controls = unsafe {
             let fd = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
@@ -105,7 +105,7 @@ impl Kernel {
         Ok(Kernel { netlink: Netlink::default(), controls })
     }
 
-    /// The interface of that name, or none.
+    /// Returns the interface with this name, if it exists.
     pub fn nic(&mut self, name: &str) -> io::Result<Option<Nic>> {
         let Some(link) = self.netlink.link(name)? else { return Ok(None) };
         let mut nic = read(&link, name);
@@ -121,7 +121,7 @@ impl Kernel {
         Ok(Some(nic))
     }
 
-    /// Whether frames can be sent by the interface of that number.
+    /// Returns whether the interface with this index can transmit frames.
     pub fn is_running(&mut self, index: u32) -> bool {
         let link = self.netlink.link_at(index);
         link.is_ok_and(|link| link.is_some_and(|link| read(&link, "").running))
@@ -150,11 +150,11 @@ impl Kernel {
     }
 
     fn channels(&self, name: &str) -> Option<Channels> {
-        // The maxima of receive, transmit, other and combined queues; then what there is of each.
+        // Maxima of receive, transmit, other and combined queues, followed by the current numbers.
         let mut about = [ETHTOOL_GCHANNELS, 0, 0, 0, 0, 0, 0, 0, 0];
         self.ask(name, &mut about).ok()?;
         let [_, max_rx, _, _, max_combined, rx, _, _, combined] = about;
-        // Drivers with receive and transmit queues of their own count as many pairs as the first.
+        // Drivers with separate receive and transmit queues count as many pairs as receive queues.
         let (combined, max_combined) =
             if max_combined > 0 { (combined, max_combined) } else { (rx, max_rx) };
         Some(Channels { combined, max_combined })
@@ -166,12 +166,13 @@ impl Kernel {
         Some(about[1])
     }
 
-    /// Has the kernel hand packets to an interface as they shall be on the wire: checksums
-    /// finished, none larger than its MTU.
+    /// Disables offloads, so that the kernel passes packets to the interface in their final form:
+    /// with computed checksums, and no larger than the MTU.
     pub fn send_whole(&self, name: &str) -> io::Result<()> {
         for command in [ETHTOOL_STXCSUM, ETHTOOL_STSO, ETHTOOL_SGSO] {
             match self.ask(name, &mut [command, 0]) {
-                // What can't be turned off is off: a program in the other end's driver did that.
+                // Offloads that cannot be disabled are disabled already by a program on the other
+                // end.
                 Err(fixed) if fixed.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
                 done => done?,
             }
@@ -179,14 +180,14 @@ impl Kernel {
         Ok(())
     }
 
-    /// One question of ethtool's; the answer takes the question's place.
+    /// Performs an ethtool request; the response replaces the request.
     fn ask<const N: usize>(&self, name: &str, about: &mut [u32; N]) -> io::Result<()> {
         let mut request = Request { name: [0; 16], about: about.as_mut_ptr().cast(), rest: [0; 2] };
         for (to, from) in request.name[..15].iter_mut().zip(name.bytes()) {
             *to = from;
         }
-        // SAFETY: the request is as the kernel knows it, and `about` has the room that its command
-        // takes: each caller's array is the command's structure.
+        // SAFETY: the request has the layout of `struct ifreq`, and `about` has the size that its
+        // command requires: each caller's array has the layout of the command's structure.
         #[expect(unsafe_code, reason = "ethtool's ioctl")]
         let rc = unsafe {
             libc::ioctl(self.controls.as_raw_fd(), SIOCETHTOOL, std::ptr::from_mut(&mut request))
@@ -195,7 +196,7 @@ impl Kernel {
     }
 }
 
-/// `struct ifreq` with a pointer in it.
+/// `struct ifreq` with a data pointer.
 #[repr(C)]
 struct Request {
     name: [u8; 16],
@@ -212,7 +213,7 @@ const ETHTOOL_GFLAGS: u32 = 0x25;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 const ETH_FLAG_LRO: u32 = 1 << 15;
 
-/// The bits that device and driver agreed on, where they can be seen.
+/// Returns the feature bits negotiated by device and driver, if they are visible.
 fn virtio(name: &str) -> Option<u64> {
     let path = format!("/sys/class/net/{name}/device/features");
     let text = std::fs::read_to_string(path).ok()?;

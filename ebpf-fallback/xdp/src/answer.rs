@@ -1,12 +1,13 @@
-//! The usual answer: all of its journey in one program.
+//! The usual reply: its whole journey in one program.
 //!
-//! A whole TCP or UDP packet from a backend, plain or in our own GENEVE with the usual options, of
-//! a known flow whose state it leaves as it is, goes back to the flow's gateway (GENEVE with the
-//! usual options, or VXLAN) or plain client. As in [`crate::usual`], the stages' work is done by
-//! the same functions of `packet` and `tables`, with constant offsets; any other packet goes on
-//! with the first stage, and nothing is changed for it.
+//! It forwards a whole TCP or UDP packet from a backend, plain or in Weir's GENEVE with the usual
+//! options, of a known flow whose state it leaves unchanged. The packet returns to the flow's
+//! gateway (GENEVE with the usual options, or VXLAN) or to a plain client. As in [`crate::usual`],
+//! the same functions of `packet` and `tables` do the work of the stages, with constant offsets.
+//! Any other packet continues with the first stage, unmodified.
 //!
-//! `TUNNEL` is our GENEVE, of the packet's own family, else plain; `V6` the family.
+//! `TUNNEL` selects Weir's GENEVE over the packet's own family instead of plain; `V6` selects the
+//! family.
 
 use crate::decap::part_port;
 use crate::familiar::{era, recognise_backend};
@@ -55,30 +56,30 @@ macro_rules! stages {
 }
 
 stages! {
-    /// The stage of a plain IPv4 packet.
+    /// Stage of plain IPv4 packets.
     plain4 false false;
-    /// The stage of a plain IPv6 packet.
+    /// Stage of plain IPv6 packets.
     plain6 false true;
-    /// The stage of IPv4 in a backend's GENEVE.
+    /// Stage of IPv4 in a backend's GENEVE.
     tunnel4 true false;
-    /// The stage of IPv6 in a backend's GENEVE.
+    /// Stage of IPv6 in a backend's GENEVE.
     tunnel6 true true;
 }
 
-/// Where the outer IP packet begins.
+/// Offset of the outer IP packet.
 const IP: u16 = ethernet::HEADER as u16;
 
-/// Where the packet that the verdict is about begins.
+/// Offset of the packet that the verdict concerns.
 const fn inner_at(tunnel: bool, v6: bool) -> u16 {
     if tunnel { front_len(v6) } else { IP }
 }
 
-/// Where what follows an IP header begins.
+/// Offset of the header after the IP header.
 const fn upper_at(at: u16, v6: bool) -> u16 {
     at + if v6 { 40 } else { 20 }
 }
 
-/// Does the whole journey of an answer, if it is a usual one, and says what becomes of it.
+/// Forwards a usual reply and returns the XDP action; otherwise returns the next stage as an error.
 #[inline(always)]
 fn answer<const TUNNEL: bool, const V6: bool>(
     ctx: *mut xdp_md,
@@ -109,13 +110,13 @@ fn answer<const TUNNEL: bool, const V6: bool>(
     Ok(leave(ctx, work, place, &came, (work.came, exit, done)))
 }
 
-/// The packet that the verdict is about.
+/// The packet that the verdict concerns.
 #[inline(always)]
 fn packet<const TUNNEL: bool>(work: &Work) -> &Ip {
     if TUNNEL { &work.inner } else { &work.outer }
 }
 
-/// Reads the headers; the scope of the packet's flow.
+/// Reads the headers and returns the scope of the packet's flow.
 #[inline(always)]
 fn read<const TUNNEL: bool, const V6: bool>(
     w: &Window<'_>,
@@ -149,8 +150,8 @@ fn read<const TUNNEL: bool, const V6: bool>(
     (reads && !set.may_be_probe(&work.inner.dst)).then_some(known.scope)
 }
 
-/// Whether it is a frame to us in one buffer, and its headers are in order. Ethernet may have
-/// padded it.
+/// Returns whether it is a frame to this port in one buffer with valid headers. It may have
+/// Ethernet padding.
 #[inline(always)]
 fn is_sound<const TUNNEL: bool, const V6: bool>(
     w: &Window<'_>,
@@ -171,8 +172,8 @@ fn is_sound<const TUNNEL: bool, const V6: bool>(
         && matches!(ip.kind, Upper::Tcp { .. } | Upper::Udp)
 }
 
-/// The flow, by the path that it went by lately, or else by the index; then that is remembered.
-/// What it needs is then in [`Work::usual`].
+/// Finds the flow through its recent-flow hint, or else through the index, and then stores a hint.
+/// Fills [`Work::usual`].
 #[inline(always)]
 fn meet<const TUNNEL: bool>(work: &mut Work, asking: &Asking) -> Option<Answered<'static>> {
     let (flows, by) = (flows(), (&asking.key, asking.side));
@@ -192,7 +193,7 @@ fn meet<const TUNNEL: bool>(work: &mut Work, asking: &Asking) -> Option<Answered
     met::<TUNNEL>(work, asking, &flows.likely(hit.path))
 }
 
-/// The flow, if it goes by this path.
+/// Returns the flow if its path is this one.
 #[inline(always)]
 fn met<const TUNNEL: bool>(
     work: &mut Work,
@@ -206,8 +207,8 @@ fn met<const TUNNEL: bool>(
     }
 }
 
-/// The tunnel of the flow's gateway, none for a plain client; nothing where the packet does not
-/// simply go on.
+/// Returns the tunnel of the flow's gateway, or `Some(None)` for a plain client; `None` if the
+/// packet needs the stages.
 #[inline(always)]
 fn goes<const TUNNEL: bool, const V6: bool>(
     work: &Work,
@@ -238,13 +239,13 @@ fn is_vxlan(tunnel: &Tunnel) -> bool {
     tunnel.kind == TunnelKind::Vxlan as u8
 }
 
-/// Bytes in front of the packet on its way to a gateway, over IPv4.
+/// Bytes in front of the packet towards a gateway, over IPv4.
 const fn gateway_front(vxlan: bool) -> u16 {
     let inner_eth = vxlan::HEADER + ethernet::HEADER;
     if vxlan { upper_at(IP, false) + 8 + inner_eth as u16 } else { front_len(false) }
 }
 
-/// Writes the answer as it leaves.
+/// Writes the reply in its final form.
 #[inline(always)]
 fn write<const TUNNEL: bool, const V6: bool>(
     ctx: *mut xdp_md,
@@ -266,10 +267,10 @@ fn write<const TUNNEL: bool, const V6: bool>(
         let (src, sport) = usual.front.end(met.initiator.other());
         rewrite::nat(w, &ip, &Rewrite { src, sport, dst, dport }).map_err(short)?;
     }
-    // As long as it came, since nothing was moved yet.
+    // The frame still has its original length.
     let padding = work.came as i32 - i32::from(ip.end);
     if padding > 0 {
-        // It can't fail: the frame is in one piece, and longer than that.
+        // Cannot fail: the frame is in one buffer and longer than the padding.
         cut_end(ctx, padding);
     }
     match tunnel {
@@ -288,14 +289,14 @@ fn write<const TUNNEL: bool, const V6: bool>(
     }
 }
 
-/// Puts `front` bytes in front of a packet that has `at` there.
+/// Resizes the headers of a packet at offset `at` to `front` bytes.
 #[inline(always)]
 fn start_at(ctx: *mut xdp_md, at: u16, front: u16) -> Result<(), DropReason> {
     let moved = at == front || move_start(ctx, i32::from(at) - i32::from(front));
     if moved { Ok(()) } else { Err(DropReason::NoHeadroom) }
 }
 
-/// Writes the headers towards the gateway of the flow.
+/// Writes the outer headers towards the flow's gateway.
 #[inline(always)]
 fn to_gateway<const VXLAN: bool>(
     ctx: *mut xdp_md,
@@ -307,13 +308,13 @@ fn to_gateway<const VXLAN: bool>(
     let usual = &work.usual;
     let kind = if VXLAN { TunnelKind::Vxlan } else { TunnelKind::Geneve };
     let inspected = usual.forward.mode != Mode::Nat as u8 && from_initiator;
-    // SAFETY: the same bytes.
+    // SAFETY: the same size, and any bytes are valid.
     let options = unsafe { &*(&raw const usual.options).cast::<[u8; OWN_OPTIONS]>() };
     let options: &[u8] = if VXLAN { &[] } else { options };
     let own = place.port(usual.gateway.arm).mac();
     let to = (kind, tunnel, inspected);
     let outer = gateway_outer(set, to, &usual.gateway, own, options, ip);
-    // Known of it, and written once more as constants for the compiler.
+    // The values are known to be such, and are repeated as constants for the compiler.
     let outer =
         Outer { vlan: 0, src: outer.src.in_words(), dst: Addr::v4(outer.dst.words[3]), ..outer };
     start_at(ctx, ip.at, gateway_front(VXLAN))?;

@@ -1,4 +1,5 @@
-//! Classify: which flow a packet would belong to, whether it is known, and what is not a flow's.
+//! Classify: computes the flow key of a packet, looks up the flow, and handles packets that belong
+//! to no flow.
 
 use crate::frame::window;
 use crate::here::{flows, page};
@@ -21,7 +22,7 @@ use tables::record::{LOCAL_ADDRS, NoService, TUNNEL_REPLY_TOO_BIG, Tunnel};
 use tables::region::Region;
 use tables::set::TableSet;
 
-/// The stage.
+/// The stage: computes the flow key and looks up the flow.
 #[xdp(frags)]
 pub fn classify(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
@@ -33,13 +34,14 @@ pub fn classify(ctx: XdpContext) -> u32 {
     go(ctx, next)
 }
 
-/// What the kernel sends is its own affair, except from a probe source, and a proxy's answers.
+/// Packets from the kernel are forwarded unchanged, except those from a probe source and replies of
+/// proxies.
 #[inline(always)]
 fn from_kernel(ctx: *mut xdp_md, work: &mut Work) -> u32 {
     match work.set().probe(&work.inner.src) {
         Some(backend) => {
             work.backend = backend;
-            // Tells it from a flow's: see `encap`.
+            // Distinguishes it from a flow's packet: see `encap`.
             work.verdict = VerdictCounter::Forward;
             ENCAP
         }
@@ -48,7 +50,7 @@ fn from_kernel(ctx: *mut xdp_md, work: &mut Work) -> u32 {
     }
 }
 
-/// Whether the kernel's packet is of a flow that goes to a proxy.
+/// Returns whether the kernel's packet belongs to a flow that is redirected to a proxy.
 #[inline(always)]
 fn of_proxy(ctx: *mut xdp_md, work: &mut Work) -> bool {
     let filed = match work.inner.kind {
@@ -59,7 +61,7 @@ fn of_proxy(ctx: *mut xdp_md, work: &mut Work) -> bool {
     filed && part_known() == OPEN && part_redirected() == OPEN
 }
 
-/// Whether the known flow of a packet from our side goes to a proxy.
+/// Returns [`OPEN`] if the known flow of a packet from this host is redirected to a proxy.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_redirected() -> u32 {
@@ -82,8 +84,8 @@ fn from_wire(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
         _ => {}
     }
     if work.inner.kind == L4::IcmpError {
-        // Nobody can tell whose a damaged one is: it has no key, and so no flow.
-        // An error from a martian source is of no flow: its gateway decides what becomes of it.
+        // A damaged error has no key, and thus no flow. An error from a martian source has no flow
+        // either; its gateway's settings determine how it is handled.
         if work.inner.src.is_martian() || part_quoted(ctx) != OPEN {
             return Ok(SELECT);
         }
@@ -103,8 +105,8 @@ fn from_wire(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     Ok(SELECT)
 }
 
-/// Decides on what exceeds the gateway's inner MTU, and returns what is between strangers, known
-/// by two filters.
+/// Handles packets larger than the gateway's inner MTU, and returns packets without flow or service
+/// to the gateway, as detected by the two address filters.
 #[inline(always)]
 fn sift(work: &mut Work) -> Result<(), u32> {
     let set = work.set();
@@ -125,7 +127,8 @@ fn sift(work: &mut Work) -> Result<(), u32> {
     Err(ENCAP)
 }
 
-/// Whether a packet of this tunnel is surely for no service and of no flow, and goes back.
+/// Returns whether a packet of this tunnel certainly matches no service and no flow, so that it is
+/// returned.
 #[inline(always)]
 pub fn between_strangers(set: &TableSet<'_>, tunnel: &Tunnel, ip: &Ip) -> bool {
     let may_be_a_strangers = tunnel.no_service == NoService::Return as u8
@@ -139,7 +142,7 @@ pub fn between_strangers(set: &TableSet<'_>, tunnel: &Tunnel, ip: &Ip) -> bool {
     !(known.may_have(&ip.dst) || flows.may_have(&ip.dst) || flows.may_have(&ip.src))
 }
 
-/// Reads the packet that an ICMP error quotes.
+/// Parses the packet that an ICMP error quotes.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_quoted(ctx: *mut xdp_md) -> u32 {
@@ -154,8 +157,8 @@ extern "C" fn part_quoted(ctx: *mut xdp_md) -> u32 {
     }
 }
 
-/// Takes the path MTU over that an error about an outer packet of ours tells of: see the fastpath's
-/// `pmtu`. slowpath notices what was learned.
+/// Stores the path MTU that an ICMP error reports for an own outer packet: see fastpath's `pmtu`.
+/// The loader reports it to slowpath.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_learn(ctx: *mut xdp_md) -> u32 {
@@ -172,7 +175,7 @@ extern "C" fn part_learn(ctx: *mut xdp_md) -> u32 {
     OPEN
 }
 
-/// Whether one more such error may be looked at in this second.
+/// Returns [`OPEN`] if another such error may be evaluated in this second.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_may_learn() -> u32 {
@@ -181,7 +184,8 @@ extern "C" fn part_may_learn() -> u32 {
     if limit.may_learn(limits, work.now_s) { OPEN } else { FINISH }
 }
 
-/// Lowers the path MTU towards the next hop that the quoted packet went to, if there is one.
+/// Lowers the path MTU of the next hop to which the quoted packet was sent, if it is a known next
+/// hop.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_believe(mtu: u32) -> u32 {
@@ -198,7 +202,8 @@ extern "C" fn part_believe(mtu: u32) -> u32 {
     OPEN
 }
 
-/// Whether the quoted packet is from an address of this machine, or a source of IP in IP.
+/// Returns [`OPEN`] if the quoted packet was sent from an address of this host or a source of
+/// IP-in-IP.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_from_us() -> u32 {
@@ -216,24 +221,24 @@ extern "C" fn part_from_us() -> u32 {
     if settings.is_ipip_source(&work.quoted.src) { OPEN } else { FINISH }
 }
 
-/// Works out the key, of the packet itself or (1) of the one that it quotes.
+/// Computes the key of the packet itself, or (1) of the packet that it quotes.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_file(quoted: u32) -> u32 {
     let Some(work) = work() else { return FINISH };
     let ip: &Ip = if quoted != 0 { &work.quoted } else { &work.inner };
     let (key, side) = FlowKey::new(work.scope, ip.proto, ip.src, ip.sport, ip.dst, ip.dport);
-    // An error is from the end that answers the quote.
+    // An error comes from the direction that is opposite to the quoted packet's.
     work.side = if quoted != 0 { side.other() } else { side };
     if ip.fragment == Fragment::Later {
-        return FINISH; // `fragment` asks its table; of a quoted one nobody knows the flow.
+        return FINISH; // The stage `fragment` looks it up; a quoted one has no known flow.
     }
     work.key = key;
     work.hash = key.hash(&Region.hash_key());
     OPEN
 }
 
-/// Looks the flow up.
+/// Looks up the flow.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_known() -> u32 {

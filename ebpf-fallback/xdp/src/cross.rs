@@ -1,5 +1,5 @@
-//! Cross: NAT between families (NAT46, NAT64). What `nat` does to a packet's ends is done here with
-//! its headers as well (RFC 7915), which get longer or shorter.
+//! Cross: NAT between address families (NAT46, NAT64). In addition to the rewriting in `nat`,
+//! headers are translated (RFC 7915), which changes their length.
 
 use crate::encap::{ends_here, next_hop, part_clamp, plain_frame, take_off, too_big};
 use crate::frame::{cut_end, is_chained, length, move_start, sum_from, window};
@@ -14,12 +14,13 @@ use packet::translate::{self, Untranslatable};
 use tables::counters::VerdictCounter;
 use tables::reason::DropReason;
 
-/// What [`part_translate`] says besides [`OPEN`]: it lacks the checksum that IPv6 demands.
+/// Result of [`part_translate`]: the datagram lacks the checksum that IPv6 requires.
 const UNSUMMED: u32 = 40;
-/// The longest datagram that is given one, bytes: what a frame's first buffer, a page, can hold.
+/// Maximum size of a datagram for which a checksum is computed, in bytes: what a frame's first
+/// buffer, a page, can contain.
 const MOST_SUMMED: usize = 3_584;
 
-/// The stage. What goes back to the client's side comes from `front`, and goes on there.
+/// The stage. Packets towards the client's side come from `front` and return to it.
 #[xdp(frags)]
 pub fn cross(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
@@ -28,7 +29,7 @@ pub fn cross(ctx: XdpContext) -> u32 {
     go(ctx, next)
 }
 
-/// Makes of a packet on its way to the backend one of the backend's family.
+/// Translates a packet towards the backend into the backend's family.
 #[inline(always)]
 fn to_backend(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     let way = next_hop(work)?;
@@ -44,7 +45,7 @@ fn to_backend(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     Ok(work.out(VerdictCounter::Nat, way.arm))
 }
 
-/// Makes of what a backend answers a packet of the client's family.
+/// Translates a packet from a backend into the client's family.
 #[inline(always)]
 fn to_client(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     done(part_ends())?;
@@ -53,21 +54,21 @@ fn to_client(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     Ok(FRONT)
 }
 
-/// Bytes that the packet has once it is translated.
+/// Returns the size of the translated packet in bytes.
 #[inline(always)]
 pub fn translated_len(work: &Work) -> u32 {
     let quoted = if work.quotes { Some(&work.quoted) } else { None };
     translate::translated_len(&work.inner, quoted)
 }
 
-/// Translates a packet that has lost its hop. It begins the frame then.
+/// Translates a packet and decrements its TTL. Afterwards the packet is at the start of the frame.
 #[inline(always)]
 fn to_other_family(ctx: *mut xdp_md, work: &mut Work) -> Result<(), u32> {
     work.inner.ttl = work.inner.ttl.wrapping_sub(1);
     part_clamp(ctx);
     let padding = length(ctx) as i32 - i32::from(work.inner.end);
     if padding > 0 && !is_chained(ctx) {
-        // It can't fail: the frame is in one piece, and longer than that.
+        // Cannot fail: the frame is in one buffer and longer than the padding.
         cut_end(ctx, padding);
     }
     done(part_place_in_datagram(ctx, 0))?;
@@ -78,7 +79,8 @@ fn to_other_family(ctx: *mut xdp_md, work: &mut Work) -> Result<(), u32> {
     } else {
         let mut next = part_translate(ctx);
         if next == UNSUMMED {
-            // Where all of it is at hand, it is given the checksum that its sender spared.
+            // The sender omitted the checksum; it is computed if the whole datagram is in the first
+            // buffer.
             done(part_complete(ctx))?;
             next = part_translate(ctx);
         }
@@ -90,7 +92,7 @@ fn to_other_family(ctx: *mut xdp_md, work: &mut Work) -> Result<(), u32> {
     done(part_write_front(ctx))
 }
 
-/// Looks whether the header of the packet, or (1) of the one that it quotes, has a translation.
+/// Checks whether the header of the packet, or (1) of the packet that it quotes, can be translated.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_place_in_datagram(ctx: *mut xdp_md, quoted: u32) -> u32 {
@@ -105,7 +107,7 @@ extern "C" fn part_place_in_datagram(ctx: *mut xdp_md, quoted: u32) -> u32 {
     }
 }
 
-/// Works out the header that the quoted packet is to have.
+/// Computes the translated header of the quoted packet.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_quoted_header(ctx: *mut xdp_md) -> u32 {
@@ -119,7 +121,7 @@ extern "C" fn part_quoted_header(ctx: *mut xdp_md) -> u32 {
     }
 }
 
-/// Changes what stays of a packet, and works out what is to stand in front.
+/// Rewrites the part of a packet that is kept, and computes its new headers.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_translate(ctx: *mut xdp_md) -> u32 {
@@ -134,7 +136,7 @@ extern "C" fn part_translate(ctx: *mut xdp_md) -> u32 {
     }
 }
 
-/// Gives a datagram the checksum that it came without.
+/// Computes the missing checksum of a datagram.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_complete(ctx: *mut xdp_md) -> u32 {
@@ -149,7 +151,7 @@ extern "C" fn part_complete(ctx: *mut xdp_md) -> u32 {
     OPEN
 }
 
-/// The same of an error and what it quotes.
+/// As `part_translate`, for an ICMP error and the packet that it quotes.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_translate_error(ctx: *mut xdp_md) -> u32 {
@@ -173,7 +175,7 @@ fn refused(work: &mut Work, why: Untranslatable) -> u32 {
     })
 }
 
-/// Writes what stands in front, at the frame's start.
+/// Writes the new headers at the start of the frame.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_write_front(ctx: *mut xdp_md) -> u32 {

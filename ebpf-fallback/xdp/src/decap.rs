@@ -1,4 +1,4 @@
-//! Decap: recognises a tunnel packet, admits it or says why not, and parses the packet inside.
+//! Decap: identifies a tunnel packet, checks whether it is permitted, and parses the inner packet.
 
 use crate::familiar;
 use crate::frame::window;
@@ -22,9 +22,9 @@ use tables::record::{NONE, TUNNEL_BACKEND, Tunnel, TunnelKind};
 use tables::region::Region;
 use tables::scope::Scopes;
 
-/// Said in place of a tunnel's id: none has this address.
+/// Result in place of a tunnel id: no tunnel has this address.
 const NOT_OURS: u32 = NONE;
-/// One has, but not for this source.
+/// Result in place of a tunnel id: the tunnel does not permit this source.
 const NOT_FOR_SOURCE: u32 = NONE - 1;
 
 const GENEVE: u8 = TunnelKind::Geneve as u8;
@@ -32,7 +32,7 @@ const VXLAN: u8 = TunnelKind::Vxlan as u8;
 const IPIP: u8 = TunnelKind::Ipip as u8;
 const GUE: u8 = TunnelKind::Gue as u8;
 
-/// The stage.
+/// The stage: decapsulates tunnel packets, and passes others on.
 #[xdp(frags)]
 pub fn decap(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
@@ -55,13 +55,13 @@ pub fn decap(ctx: XdpContext) -> u32 {
     go(ctx, either(done(next).map(|()| CLASSIFY)))
 }
 
-/// Parses the packet inside.
+/// Parses the inner packet.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_inner(ctx: *mut xdp_md) -> u32 {
     let Some(work) = work() else { return FINISH };
     let read = work.inner.read(&window(ctx), work.inner_at, work.inner_type);
-    // What lies behind the outer packet is Ethernet padding, and nobody sent it.
+    // Bytes after the outer packet are Ethernet padding and not part of the inner packet.
     if read.is_err() || work.inner.end > work.outer.end {
         work.inner = work.outer;
         return work.drop(or_split(ctx, DropReason::InnerMalformed));
@@ -75,7 +75,7 @@ fn ip_tunnel(work: &mut Work) -> Result<bool, DropReason> {
     if id == NOT_OURS {
         return Ok(false);
     }
-    // A fragment can't be opened: its inner headers may lie in another one.
+    // A fragment cannot be decapsulated: its inner headers may be in another one.
     if work.outer.fragment != Fragment::Whole {
         return Err(DropReason::OuterFragment);
     }
@@ -89,7 +89,7 @@ fn udp_tunnel(ctx: *mut xdp_md, work: &mut Work) -> Result<bool, DropReason> {
     if work.outer.fragment != Fragment::Whole {
         return if part_ours() == NOT_OURS { Ok(false) } else { Err(DropReason::OuterFragment) };
     }
-    // The first tunnel on this port says what kind of header follows.
+    // The first tunnel on this port determines the header format.
     let kind = part_port() as u8;
     if kind == 0 || kind == IPIP {
         return Ok(false);
@@ -107,7 +107,7 @@ fn udp_tunnel(ctx: *mut xdp_md, work: &mut Work) -> Result<bool, DropReason> {
     }
 }
 
-/// The packet came by the tunnel `id`, and what is inside begins at `inner`.
+/// Records that the packet arrived through tunnel `id`, with the inner packet at offset `inner`.
 #[inline(always)]
 fn enter(work: &mut Work, id: u32, inner: u16, ethertype: u16) -> Result<bool, DropReason> {
     let tunnel = work.set().tunnel(id).ok_or(DropReason::NotOurAddress)?;
@@ -119,7 +119,7 @@ fn enter(work: &mut Work, id: u32, inner: u16, ethertype: u16) -> Result<bool, D
     Ok(true)
 }
 
-/// The tunnel of this kind for the outer packet, or why it may not come in.
+/// Returns the tunnel of this kind for the outer packet, or the reason for which it is rejected.
 #[inline(always)]
 fn admitted(kind: u8) -> Result<u32, DropReason> {
     match part_admit(u32::from(kind)) {
@@ -174,7 +174,7 @@ fn geneve_tunnel(ctx: *mut xdp_md, work: &mut Work, header: u16) -> Result<bool,
     enter(work, id, geneve.payload, geneve.protocol)
 }
 
-/// Walks GENEVE options that are not in their usual order.
+/// Parses GENEVE options in an unusual order.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_options(ctx: *mut xdp_md) -> u32 {
@@ -237,8 +237,8 @@ fn vxlan_tunnel(ctx: *mut xdp_md, work: &mut Work, header: u16) -> Result<bool, 
     enter(work, id, inner.l3, inner.ethertype)
 }
 
-/// The scope of a GENEVE packet: its endpoint's behind its gateway. What a backend sends back by
-/// our own tunnel names both, so that it meets the flow that it belongs to.
+/// Determines the scope of a GENEVE packet: that of its endpoint behind its gateway. A backend's
+/// packet in Weir's tunnel contains both, and thereby matches its flow.
 #[inline(always)]
 fn scope(work: &mut Work, tunnel: &Tunnel) -> Result<(), DropReason> {
     if tunnel.flags & TUNNEL_BACKEND == 0 {
@@ -248,12 +248,12 @@ fn scope(work: &mut Work, tunnel: &Tunnel) -> Result<(), DropReason> {
         work.scope = SCOPE_PLAIN;
         return Ok(());
     }
-    // The flow may have come from a gateway of another kind.
+    // The flow may belong to a gateway of another kind.
     let kind = part_gateway() as u8;
     intern(work, kind, work.attachment as u16)
 }
 
-/// The scope of the packet's endpoint behind a gateway of this kind and number.
+/// Interns the scope of the packet's endpoint behind a gateway of this kind and number.
 #[inline(always)]
 fn intern(work: &mut Work, kind: u8, gateway: u16) -> Result<(), DropReason> {
     match part_scope(u32::from(kind) << 16 | u32::from(gateway)) {
@@ -265,8 +265,8 @@ fn intern(work: &mut Work, kind: u8, gateway: u16) -> Result<(), DropReason> {
     }
 }
 
-/// The scope of the packet's endpoint behind a gateway; `gateway` is its number, and its kind above
-/// that. 0 for none.
+/// Returns the scope of the packet's endpoint behind a gateway, or 0 if there is none. `gateway`
+/// contains its number in the low 16 bits and its kind above.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_scope(gateway: u32) -> u32 {
@@ -276,7 +276,7 @@ pub extern "C" fn part_scope(gateway: u32) -> u32 {
     scopes.intern(kind, gateway, work.scope_key, work.now_s).unwrap_or(0)
 }
 
-/// The id of the first tunnel that `of` picks, or [`NOT_OURS`].
+/// Returns the id of the first tunnel for which `of` returns true, or [`NOT_OURS`].
 #[inline(always)]
 fn first(work: &Work, of: impl Fn(&Tunnel) -> bool) -> u32 {
     let (set, tunnels) = (work.set(), Region.tunnels());
@@ -291,7 +291,7 @@ fn first(work: &Work, of: impl Fn(&Tunnel) -> bool) -> u32 {
     NOT_OURS
 }
 
-/// The kind of the first tunnel on the packet's port; 0 for none.
+/// Returns the kind of the first tunnel on the packet's port; 0 if there is none.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_port() -> u32 {
@@ -300,7 +300,7 @@ pub extern "C" fn part_port() -> u32 {
     work.set().tunnel(id).map_or(0, |t| u32::from(t.kind))
 }
 
-/// A tunnel of any kind to the packet's address.
+/// Returns a tunnel of any kind to the packet's address.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_ours() -> u32 {
@@ -308,8 +308,8 @@ extern "C" fn part_ours() -> u32 {
     first(work, |t| t.local == work.outer.dst)
 }
 
-/// The tunnel of IP in IP to the packet's address. A backend may answer to the source that its
-/// packet came from.
+/// Returns the IP-in-IP tunnel to the packet's address. A backend may reply to the outer source of
+/// the packets that it receives.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_ipip() -> u32 {
@@ -320,7 +320,8 @@ extern "C" fn part_ipip() -> u32 {
     first(work, |t| t.kind == IPIP && t.local == work.outer.dst)
 }
 
-/// The kind of the gateway that a backend's GENEVE names; GENEVE where there is no such gateway.
+/// Returns the kind of the gateway that a backend's GENEVE packet names; GENEVE if there is no such
+/// gateway.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_gateway() -> u32 {
@@ -330,7 +331,7 @@ extern "C" fn part_gateway() -> u32 {
     work.set().tunnel(id).map_or(u32::from(GENEVE), |t| u32::from(t.kind))
 }
 
-/// Of VXLAN tunnels: 2 where one has the packet's VNI and port, 1 where one has its VNI, or 0.
+/// Returns 2 if a VXLAN tunnel has the packet's VNI and port, 1 if one has its VNI, else 0.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_vni() -> u32 {
@@ -342,8 +343,8 @@ extern "C" fn part_vni() -> u32 {
     u32::from(first(work, ours) != NOT_OURS)
 }
 
-/// The tunnel of `kind` for the packet's port, address and (VXLAN) VNI that is open to its source,
-/// or [`NOT_OURS`], [`NOT_FOR_SOURCE`].
+/// Returns the tunnel of `kind` for the packet's port, address and (for VXLAN) VNI that permits its
+/// source, or else [`NOT_OURS`] or [`NOT_FOR_SOURCE`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_admit(kind: u32) -> u32 {
@@ -370,7 +371,7 @@ extern "C" fn part_admit(kind: u32) -> u32 {
     reason
 }
 
-/// Whether a tunnel is open to the packet's source: 1, or 0.
+/// Returns 1 if a tunnel permits the packet's source, else 0.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_open(id: u32) -> u32 {

@@ -1,5 +1,5 @@
-//! Encap: `return`, the tunnel to a backend, what goes on to the kernel; and what all ways out ask:
-//! which next hop, does it fit, does it live long enough.
+//! Encap: `return`, the tunnel to a backend, and punting to the kernel; also the checks that all
+//! exits share: next hop, MTU and TTL.
 
 use crate::frame::{cut_end, is_chained, length, move_start, window};
 use crate::next::{FINISH, OPEN, done, either, go, raw};
@@ -27,7 +27,7 @@ use tables::record::{
 };
 use tables::region::Region;
 
-/// The stage.
+/// The stage: encapsulates, returns or punts the packet, by its verdict.
 #[xdp(frags)]
 pub fn encap(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
@@ -41,7 +41,7 @@ pub fn encap(ctx: XdpContext) -> u32 {
     go(ctx, either(next))
 }
 
-/// `return`: the frame goes back as it is, but for its outer addresses.
+/// `return`: sends the frame back with its outer addresses swapped, otherwise unchanged.
 #[inline(always)]
 fn send_back(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     let set = work.set();
@@ -60,7 +60,8 @@ fn send_back(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     Ok(work.out(VerdictCounter::Return, arm))
 }
 
-/// On to the kernel within its limit: as it is, or what was in the tunnel with an Ethernet header.
+/// Passes the packet to the kernel within its limit: unchanged, or decapsulated with an Ethernet
+/// header.
 #[inline(always)]
 fn punt(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     done(part_limit(ctx))?;
@@ -71,8 +72,8 @@ fn punt(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     Ok(work.pass())
 }
 
-/// Counts the packet against the limit of its class, or drops it. On a stack of its own: that of
-/// the stage has no room for it.
+/// Counts the packet against the limit of its class, or drops it. A separate function, because the
+/// stage's stack is too small for it.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_limit(ctx: *mut xdp_md) -> u32 {
@@ -90,7 +91,7 @@ extern "C" fn part_limit(ctx: *mut xdp_md) -> u32 {
     if may_punt(work, class, limit) { OPEN } else { work.drop(class.reason()) }
 }
 
-/// A probe of the kernel's goes by the tunnel of its backend's service.
+/// Sends a probe of the kernel through the tunnel of its backend's service.
 #[inline(always)]
 fn probe(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     let Some(backend) = work.set().backend(work.backend) else {
@@ -105,7 +106,7 @@ fn probe(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     Ok(work.out(VerdictCounter::Tunnel, work.exit_arm))
 }
 
-/// A packet goes by its service's tunnel to the flow's backend.
+/// Sends a packet through its service's tunnel to the flow's backend.
 #[inline(always)]
 fn to_backend(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     ends_here(work)?;
@@ -151,7 +152,7 @@ fn send(ctx: *mut xdp_md, work: &mut Work, service: u32, gateway: u16) -> Result
     Ok(())
 }
 
-/// As [`outer::to_backend`], with our own options in words.
+/// As [`outer::to_backend`], with Weir's own options as words.
 #[inline(always)]
 pub fn headers<'a>(
     kind: TunnelKind,
@@ -162,22 +163,22 @@ pub fn headers<'a>(
     options: &'a [u64; OWN_OPTIONS / 8],
     inner: &Ip,
 ) -> Outer<'a> {
-    // SAFETY: the same bytes.
+    // SAFETY: the same size, and any bytes are valid.
     let options = unsafe { &*(&raw const *options).cast::<[u8; OWN_OPTIONS]>() };
     outer::to_backend(kind, service, macs, ends, hash, options, inner)
 }
 
-/// The way to a backend.
+/// The route to a backend.
 pub struct Way {
-    /// The next hop's address, and ours.
+    /// MAC addresses of the next hop and of the local port.
     pub macs: Macs,
-    /// The largest IP packet that passes, bytes.
+    /// Path MTU in bytes.
     pub mtu: u16,
-    /// By which arm.
+    /// Arm by which packets leave.
     pub arm: u8,
 }
 
-/// The way to the packet's backend.
+/// Returns the route to the packet's backend.
 #[inline(always)]
 pub fn next_hop(work: &mut Work) -> Result<Way, u32> {
     let set = work.set();
@@ -195,7 +196,7 @@ pub fn next_hop(work: &mut Work) -> Result<Way, u32> {
 }
 
 impl Way {
-    /// By a next hop whose address is known.
+    /// Creates the route through a next hop whose address is known.
     #[inline(always)]
     pub fn by(id: u32, next: &NextHop) -> Way {
         let mtu = next.path_mtu(Region.path_mtu(id));
@@ -203,11 +204,11 @@ impl Way {
     }
 }
 
-/// In the argument of [`part_local`]: IP in IP's sources by that arm are drawn by the flow.
+/// Flag in the argument of [`part_local`]: choose the source of IP-in-IP by the flow's hash.
 const DRAWN: u32 = 4;
 
-/// Our address for what leaves by an arm, in [`Work::local`]; `place` is the arm, doubled, and 1
-/// for IPv6, and [`DRAWN`].
+/// Stores the local address for packets that leave by an arm in [`Work::local`]. `place` is the arm
+/// times two, plus 1 for IPv6, plus [`DRAWN`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_local(place: u32) -> u32 {
@@ -223,7 +224,7 @@ pub extern "C" fn part_local(place: u32) -> u32 {
     OPEN
 }
 
-/// As [`part_local`], among the first `most` of our addresses.
+/// As [`part_local`], among the first `most` local addresses.
 #[inline(always)]
 pub fn local(settings: &Settings, place: u32, most: usize) -> Option<&Addr> {
     for local in settings.locals.iter().take(most) {
@@ -238,7 +239,7 @@ pub fn local(settings: &Settings, place: u32, most: usize) -> Option<&Addr> {
     None
 }
 
-/// Bounds the MSS that a SYN offers, where the service asks for it.
+/// Limits the MSS option of a SYN, if the service has a limit.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_clamp(ctx: *mut xdp_md) -> u32 {
@@ -250,7 +251,7 @@ pub extern "C" fn part_clamp(ctx: *mut xdp_md) -> u32 {
     OPEN
 }
 
-/// Refuses a packet above `mtu` bytes on its way to a backend.
+/// Rejects a packet larger than `mtu` bytes on its route to a backend.
 #[inline(always)]
 pub fn fits(work: &mut Work, mtu: u16) -> Result<(), u32> {
     if work.inner.end - work.inner.at <= mtu {
@@ -259,8 +260,8 @@ pub fn fits(work: &mut Work, mtu: u16) -> Result<(), u32> {
     Err(too_big(work, mtu))
 }
 
-/// Refuses a packet that is too big for the way to a backend: with an ICMP error that reports
-/// `mtu`, unless its service asks for a silent drop.
+/// Rejects a packet that exceeds the MTU to a backend: with an ICMP error that reports `mtu`, or
+/// silently if the service is configured so.
 #[inline(always)]
 pub fn too_big(work: &mut Work, mtu: u16) -> u32 {
     let service = work.set().service(work.service);
@@ -270,7 +271,7 @@ pub fn too_big(work: &mut Work, mtu: u16) -> u32 {
     }
 }
 
-/// Whether the tunnel that the packet came by wants its sender told of oversized packets.
+/// Returns whether the tunnel of the packet permits ICMP errors about its size.
 #[inline(always)]
 pub fn tells_too_big(work: &Work) -> bool {
     if work.tunnel == NONE {
@@ -280,7 +281,7 @@ pub fn tells_too_big(work: &Work) -> bool {
     work.set().tunnel(work.tunnel).is_none_or(|t| told(t.flags))
 }
 
-/// Refuses a packet whose TTL ends here.
+/// Rejects a packet whose TTL expires here.
 #[inline(always)]
 pub fn ends_here(work: &mut Work) -> Result<(), u32> {
     if work.inner.ttl > 1 {
@@ -289,7 +290,8 @@ pub fn ends_here(work: &mut Work) -> Result<(), u32> {
     Err(work.answer_with(Reply::TimeExceeded))
 }
 
-/// What every packet undergoes that leaves a tunnel of ours and goes on: congestion, one hop less.
+/// Handles what applies to every packet that leaves a tunnel and is forwarded: congestion marks and
+/// the TTL.
 #[inline(always)]
 pub fn take_off(ctx: *mut xdp_md, work: &mut Work) -> Result<(), u32> {
     congestion(ctx, work)?;
@@ -299,7 +301,7 @@ pub fn take_off(ctx: *mut xdp_md, work: &mut Work) -> Result<(), u32> {
     Ok(())
 }
 
-/// What was met on the way through the tunnel is told on.
+/// Propagates congestion marks of the outer header to the inner packet (RFC 6040).
 #[inline(always)]
 pub fn congestion(ctx: *mut xdp_md, work: &mut Work) -> Result<(), u32> {
     let w = &mut window(ctx);
@@ -313,7 +315,7 @@ pub fn congestion(ctx: *mut xdp_md, work: &mut Work) -> Result<(), u32> {
     Ok(())
 }
 
-/// Replaces all in front of the inner packet by `outer`.
+/// Replaces everything in front of the inner packet by `outer`.
 #[inline(always)]
 pub fn put_on(ctx: *mut xdp_md, work: &mut Work, outer: &Outer<'_>) -> Result<(), u32> {
     let len = usize::from(work.inner.end - work.inner.at);
@@ -324,13 +326,13 @@ pub fn put_on(ctx: *mut xdp_md, work: &mut Work, outer: &Outer<'_>) -> Result<()
     Ok(())
 }
 
-/// Makes `front` bytes of room in front of the inner packet, in place of all that is there, and
-/// cuts Ethernet padding off behind it.
+/// Resizes the space in front of the inner packet to `front` bytes, and removes Ethernet padding
+/// after it.
 #[inline(always)]
 fn reseat(ctx: *mut xdp_md, work: &mut Work, front: usize) -> Result<(), u32> {
     let padding = length(ctx) as i32 - i32::from(work.inner.end);
     if padding > 0 && !is_chained(ctx) {
-        // It can't fail: the frame is in one piece, and longer than that.
+        // Cannot fail: the frame is in one buffer and longer than the padding.
         cut_end(ctx, padding);
     }
     if !move_start(ctx, i32::from(work.inner.at) - front as i32) {
@@ -339,7 +341,7 @@ fn reseat(ctx: *mut xdp_md, work: &mut Work, front: usize) -> Result<(), u32> {
     Ok(())
 }
 
-/// Turns the frame into the inner packet alone behind an Ethernet header.
+/// Reduces the frame to the inner packet with an Ethernet header.
 #[inline(always)]
 pub fn plain_frame(ctx: *mut xdp_md, work: &mut Work, macs: &Macs, vlan: u16) -> Result<(), u32> {
     reseat(ctx, work, ethernet::header_len(vlan))?;

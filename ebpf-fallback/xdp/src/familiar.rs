@@ -1,8 +1,8 @@
-//! Gateways met before: by which tunnel their packets come in, and in which scope.
+//! Header cache: for known senders, the tunnel of their packets and their scope.
 //!
-//! Whether a tunnel takes a packet is asked of all tunnels and of all their sources, and the answer
-//! is the same for all packets of a gateway's node and endpoint as long as the tables are. So each
-//! CPU remembers some answers that the stage `decap` came to, for `usual`.
+//! To find the tunnel of a packet, `decap` compares all tunnels and all their permitted sources.
+//! The result is the same for all packets of a gateway's node and endpoint as long as the tables do
+//! not change. Therefore each CPU caches some results of the stage `decap` for `usual`.
 
 use crate::ports::Place;
 use crate::work::Work;
@@ -12,24 +12,25 @@ use packet::addr::Addr;
 use packet::ip::Ip;
 use tables::scope::KEPT_S;
 
-/// How many a CPU remembers: a gateway has a node or two in each zone, and some endpoints.
+/// Number of cached results per CPU: a gateway has one or two nodes per zone, and some endpoints.
 const PLACES: u32 = 64;
 
-/// An answer, and of what. Zero is nobody's: no packet is looked at by the tables of generation 0.
+/// A cached result and its key. A zeroed entry matches no packet, because no packet is handled with
+/// the tables of generation 0.
 #[repr(C)]
 pub struct Known {
-    /// GENEVE's endpoint, or VXLAN's VNI. Which of the two, the port says.
+    /// Endpoint of GENEVE or VNI of VXLAN, which the port distinguishes.
     endpoint: u64,
-    /// Tables of which generation.
+    /// Generation of the tables.
     generation: u32,
-    /// [`era`].
+    /// Value of [`era`].
     era: u32,
-    /// Outer IPv4 addresses, raw.
+    /// Outer IPv4 addresses in network byte order.
     src: u32,
     dst: u32,
-    /// The endpoint's scope.
+    /// Scope of the endpoint.
     pub scope: u32,
-    /// Outer destination port.
+    /// Outer UDP destination port, in host byte order.
     dport: u16,
     /// Tunnel id.
     pub tunnel: u16,
@@ -37,9 +38,9 @@ pub struct Known {
 
 const _: () = assert!(size_of::<Known>() == 32);
 
-/// What has to be the same for an answer to hold, besides the tables' generation: tables that were
-/// begun anew ([`Place::told`]) count generations anew, and a scope is not used for longer than
-/// [`KEPT_S`] without asking for it.
+/// Returns a value that changes when cached results become invalid for reasons other than a new
+/// generation: the program was configured anew ([`Place::told`]), so that generations may restart,
+/// or [`KEPT_S`] have passed, for which a scope may be used without a lookup.
 #[inline(always)]
 pub fn era(place: &Place, now_s: u32) -> u32 {
     place.told ^ (now_s / KEPT_S) << 8
@@ -48,17 +49,18 @@ pub fn era(place: &Place, now_s: u32) -> u32 {
 #[btf_map]
 static FAMILIAR: PerCpuArray<Known, { PLACES as usize }> = PerCpuArray::new();
 
-/// Where an answer is kept.
+/// Returns the cache entry for a gateway's packet.
 #[inline(always)]
 fn at(outer: &Ip, endpoint: u64) -> Option<*mut Known> {
     let mixed = (outer.src.words[3] ^ endpoint as u32).wrapping_mul(0x9e37_79b1);
     FAMILIAR.get_ptr_mut(mixed >> 26 & (PLACES - 1))
 }
 
-/// What is known of a gateway's packet in GENEVE or VXLAN over IPv4.
+/// Returns the cached result for a gateway's packet in GENEVE or VXLAN over IPv4.
 #[inline(always)]
 pub fn recognise(era: u32, generation: u32, outer: &Ip, endpoint: u64) -> Option<&'static Known> {
-    // SAFETY: a CPU works on one packet at a time, and nobody writes while this one is looked at.
+    // SAFETY: a CPU processes one packet at a time, and nothing writes the entry while it is in
+    // use.
     let known = unsafe { &*at(outer, endpoint)? };
     let differs = (known.generation ^ generation)
         | (known.era ^ era)
@@ -68,12 +70,12 @@ pub fn recognise(era: u32, generation: u32, outer: &Ip, endpoint: u64) -> Option
     (u64::from(differs) | (known.endpoint ^ endpoint) == 0).then_some(known)
 }
 
-/// Remembers what `decap` found out of a gateway's packet in GENEVE or VXLAN over IPv4.
+/// Caches the result of `decap` for a gateway's packet in GENEVE or VXLAN over IPv4.
 #[inline(always)]
 pub fn remember(place: &Place, work: &Work, endpoint: u64) {
     let outer = &work.outer;
     let Some(known) = at(outer, endpoint) else { return };
-    // SAFETY: a CPU works on one packet at a time.
+    // SAFETY: a CPU processes one packet at a time.
     let known = unsafe { &mut *known };
     known.endpoint = endpoint;
     known.generation = work.generation;
@@ -85,17 +87,17 @@ pub fn remember(place: &Place, work: &Work, endpoint: u64) {
     known.tunnel = work.tunnel as u16;
 }
 
-/// The same of backends' packets in our own GENEVE: in which scope their flows are. From which
-/// backend one came does not matter here, since its flow tells.
+/// Cached result for backends' packets in Weir's GENEVE: the scope of their flows. The backend
+/// itself is not part of it, because the flow determines it.
 #[repr(C)]
 pub struct KnownBackend {
     endpoint: u64,
-    /// Names the gateway.
+    /// Attachment option, which contains the gateway's number.
     attachment: u64,
     dst: Addr,
     generation: u32,
     era: u32,
-    /// The endpoint's scope.
+    /// Scope of the endpoint.
     pub scope: u32,
     dport: u16,
     /// Tunnel id.
@@ -105,14 +107,14 @@ pub struct KnownBackend {
 #[btf_map]
 static FAMILIAR_BACKENDS: PerCpuArray<KnownBackend, { PLACES as usize }> = PerCpuArray::new();
 
-/// Where that is kept.
+/// Returns the cache entry for a backend's packet.
 #[inline(always)]
 fn backend_at(endpoint: u64, attachment: u64) -> Option<*mut KnownBackend> {
     let mixed = (endpoint as u32 ^ (attachment as u32) << 16).wrapping_mul(0x9e37_79b1);
     FAMILIAR_BACKENDS.get_ptr_mut(mixed >> 26 & (PLACES - 1))
 }
 
-/// What is known of a backend's packet with these two options.
+/// Returns the cached result for a backend's packet with these two options.
 #[inline(always)]
 pub fn recognise_backend(
     era: u32,
@@ -120,7 +122,8 @@ pub fn recognise_backend(
     outer: &Ip,
     (endpoint, attachment): (u64, u64),
 ) -> Option<&'static KnownBackend> {
-    // SAFETY: a CPU works on one packet at a time, and nothing writes while this one is looked at.
+    // SAFETY: a CPU processes one packet at a time, and nothing writes the entry while it is in
+    // use.
     let known = unsafe { &*backend_at(endpoint, attachment)? };
     let differs =
         (known.generation ^ generation) | (known.era ^ era) | u32::from(known.dport ^ outer.dport);
@@ -128,11 +131,11 @@ pub fn recognise_backend(
     (u64::from(differs) | options == 0 && known.dst == outer.dst).then_some(known)
 }
 
-/// Remembers what `decap` found out of a backend's packet.
+/// Caches the result of `decap` for a backend's packet.
 #[inline(always)]
 pub fn remember_backend(place: &Place, work: &Work) {
     let Some(known) = backend_at(work.scope_key, work.attachment) else { return };
-    // SAFETY: a CPU works on one packet at a time.
+    // SAFETY: a CPU processes one packet at a time.
     let known = unsafe { &mut *known };
     known.endpoint = work.scope_key;
     known.attachment = work.attachment;

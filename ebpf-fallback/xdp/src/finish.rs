@@ -1,4 +1,4 @@
-//! The end of a journey: counts the packet once, and sends it.
+//! Finish: counts the packet once, and sends it.
 
 use crate::frame::length;
 use crate::here::page;
@@ -11,8 +11,8 @@ use tables::counters::{ArmCounter, VerdictCounter};
 use tables::reason::DropReason;
 use tables::record::NONE;
 
-/// The stage that should come next is not there. It is not the one to call [`finish`]: a third
-/// function on the stack of a first stage is more than kernels before 6.4 allow.
+/// Records that the next stage is missing. It does not call [`finish`] itself: a third stack frame
+/// under a first stage exceeds the limit of kernels before 6.4.
 #[inline(never)]
 pub fn astray() {
     if let Some(work) = work() {
@@ -20,8 +20,8 @@ pub fn astray() {
     }
 }
 
-/// Sends a frame that came by the interface `ifindex` out of an arm's port; [`XDP_DROP`] where that
-/// can't be.
+/// Sends a frame that arrived on the interface `ifindex` by an arm's port; returns [`XDP_DROP`] if
+/// that fails.
 #[inline(always)]
 pub fn sent(place: &Place, arm: u8, ifindex: u32) -> u32 {
     if place.port(arm).ifindex == ifindex {
@@ -33,7 +33,7 @@ pub fn sent(place: &Place, arm: u8, ifindex: u32) -> u32 {
     }
 }
 
-/// Counts and sends what the stages decided.
+/// Counts and sends a packet as the stages decided.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn finish(ctx: *mut xdp_md) -> u32 {
@@ -72,7 +72,7 @@ pub extern "C" fn finish(ctx: *mut xdp_md) -> u32 {
     }
     let errs = matches!(work.reply, Reply::TooBig | Reply::TimeExceeded);
     if work.verdict == VerdictCounter::Reply && errs {
-        // The packet itself is dropped, and the error takes its place.
+        // The packet itself counts as dropped; the error that replaces it counts as originated.
         let big = work.reply == Reply::TooBig;
         let reason = if big { DropReason::TooBigAnswered } else { DropReason::TtlExceeded };
         page.drop(work.arm, reason);

@@ -1,6 +1,6 @@
-//! Fragments: which flow a later piece of a datagram is of, and remembering that of its first one.
+//! Fragments: finds the flow of a later fragment, and stores the flow of a first fragment.
 //!
-//! Two stages, since few packets come in pieces and both are long.
+//! These are two stages, since fragments are rare and both are long.
 
 use crate::here::{cpu, flows, page};
 use crate::next::{ENCAP, FINISH, REMEMBER, SELECT, TRACK, go, raw};
@@ -13,14 +13,14 @@ use tables::flow::NotKept;
 use tables::fragment::{EARLIER_S, FragmentKey, FragmentTarget, Fragments};
 use tables::region::Region;
 
-/// The stage of a later piece.
+/// Stage of later fragments.
 #[xdp(frags)]
 pub fn fragment(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
     go(ctx, work().map_or(FINISH, find))
 }
 
-/// The stage of a first piece.
+/// Stage of first fragments.
 #[xdp(frags)]
 pub fn remember(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
@@ -34,7 +34,7 @@ fn fragments(work: &Work) -> Fragments<'static> {
     Fragments::new(&Region).as_owner(cpu() as u8, Region.epoch()).with_lifetime(lifetime)
 }
 
-/// The datagram that a fragment belongs to.
+/// Returns the key of the fragment's datagram.
 #[inline(always)]
 fn key(work: &Work) -> FragmentKey {
     let ip: &Ip = &work.inner;
@@ -42,7 +42,7 @@ fn key(work: &Work) -> FragmentKey {
     FragmentKey { scope: work.scope, src, dst, id, proto }
 }
 
-/// Which flow a later fragment is of, as its datagram's first one said.
+/// Finds the flow of a later fragment by the entry of its datagram's first fragment.
 #[inline(always)]
 fn find(work: &mut Work) -> u32 {
     match fragments(work).find(&key(work), work.now_s) {
@@ -51,7 +51,7 @@ fn find(work: &mut Work) -> u32 {
             work.hit = hit;
             work.known = true;
             work.from_initiator = from_initiator;
-            // Addresses alone don't always say it: both may be the same.
+            // Addresses do not always determine the direction: both may be equal.
             let initiator = hit.initiator();
             work.side = if from_initiator { initiator } else { initiator.other() };
             TRACK
@@ -64,7 +64,7 @@ fn find(work: &mut Work) -> u32 {
     }
 }
 
-/// Remembers which flow the later fragments of this datagram are of.
+/// Stores the flow for later fragments of this datagram.
 #[inline(always)]
 fn note(work: &mut Work) -> u32 {
     let hit = &work.hit;
@@ -79,13 +79,13 @@ fn note(work: &mut Work) -> u32 {
     let table = if work.no_fragment_slot { table.with_lifetime(EARLIER_S) } else { table };
     let done = table.remember_as_is(&key(work), target, work.now_s);
     if done == Err(NotKept::Full) && !work.no_fragment_slot {
-        // At the cost of marks of an earlier second.
+        // Second attempt, which may reuse entries of an earlier second.
         work.no_fragment_slot = true;
         return REMEMBER;
     }
     let done = done.is_ok();
     work.remembered = true;
-    // Without it only its later pieces are lost.
+    // Without an entry, only the later fragments are lost.
     if !done {
         page().count(Counter::FragmentsUntracked, 1);
     }

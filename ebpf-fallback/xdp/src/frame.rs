@@ -1,49 +1,51 @@
-//! A frame as the kernel hands it over.
+//! Access to a frame through its XDP context.
 
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::helpers::{bpf_xdp_adjust_head, bpf_xdp_adjust_tail, bpf_xdp_get_buff_len};
 use packet::window::{MAX_FRAME, Window};
 
-/// The window onto a frame's first buffer.
+/// Returns a window onto the frame's first buffer.
 #[inline(always)]
 pub fn window<'a>(ctx: *mut xdp_md) -> Window<'a> {
-    // SAFETY: the context is the one that the program was called with; the verifier sees to it.
+    // SAFETY: the context is that of the program call, which the verifier checks.
     let (frame, start, end) =
         unsafe { (bpf_xdp_get_buff_len(ctx) as usize, (*ctx).data, (*ctx).data_end) };
     let frame = if frame > MAX_FRAME { MAX_FRAME } else { frame };
-    // SAFETY: between the two addresses lies the frame's first buffer, this program's alone.
+    // SAFETY: the two addresses delimit the frame's first buffer, which only this program accesses.
     unsafe { Window::between(start as usize as *mut u8, end as usize as *mut u8, frame) }
 }
 
-/// Bytes of the whole frame.
+/// Size of the whole frame in bytes.
 #[inline(always)]
 pub fn length(ctx: *mut xdp_md) -> u64 {
     // SAFETY: as above.
     unsafe { bpf_xdp_get_buff_len(ctx) }
 }
 
-/// Whether the frame lies in more than one buffer.
+/// Returns whether the frame consists of more than one buffer.
 #[inline(always)]
 pub fn is_chained(ctx: *mut xdp_md) -> bool {
     let w = window(ctx);
     w.frame_len() > w.len()
 }
 
-/// Moves the frame's start by `bytes`, forward where positive; false where there is no room.
+/// Moves the start of the frame by `bytes`, forward if positive; returns false if there is not
+/// enough headroom.
 #[inline(always)]
 pub fn move_start(ctx: *mut xdp_md, bytes: i32) -> bool {
-    // SAFETY: windows made before are not used after.
+    // SAFETY: earlier windows are not used afterwards.
     unsafe { bpf_xdp_adjust_head(ctx, bytes) == 0 }
 }
 
-/// Cuts `bytes` off the frame's end.
+/// Removes `bytes` from the end of the frame.
 #[inline(always)]
 pub fn cut_end(ctx: *mut xdp_md, bytes: i32) -> bool {
     // SAFETY: as above.
     unsafe { bpf_xdp_adjust_tail(ctx, -bytes) == 0 }
 }
 
-/// The sum of all from `at` to the frame's end, of at most so many times 32 bytes.
+/// Returns the ones' complement sum (not folded) from `at` to the end of the frame, of at most
+/// `most` blocks of 32 bytes and a remainder.
 #[inline(always)]
 pub fn sum_from(w: &Window<'_>, at: usize, most: usize) -> u64 {
     let mut total = 0;

@@ -1,5 +1,5 @@
-//! Front: from a backend back to the flow's gateway with the latest options (those of its own
-//! direction, if the gateway brings both), or to the client of a plain flow.
+//! Front: from a backend back to the flow's gateway with its latest options (those of the packet's
+//! own direction, if the gateway sends both), or to the client of a plain flow.
 
 use crate::cross::translated_len;
 use crate::encap::{ends_here, part_clamp, plain_frame, put_on, take_off, tells_too_big};
@@ -24,7 +24,7 @@ use tables::reason::DropReason;
 use tables::record::{Mode, TUNNEL_CROSS, TUNNEL_REPLY_TOO_BIG, Tunnel};
 use tables::set::TableSet;
 
-/// The stage.
+/// The stage: sends a reply to the flow's gateway or plain client.
 #[xdp(frags)]
 pub fn front(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
@@ -71,7 +71,8 @@ fn to_front(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     Ok(work.out(VerdictCounter::Answer, arm))
 }
 
-/// Refuses what is too big for its gateway. What grows may be so for a plain client's arm, too.
+/// Rejects packets too large for their gateway. Translated packets may also be too large for a
+/// plain client's arm.
 #[inline(always)]
 fn may_leave(work: &mut Work, tunnel: Option<&Tunnel>) -> Result<(), u32> {
     let (limit, told) = match tunnel {
@@ -93,7 +94,7 @@ fn may_leave(work: &mut Work, tunnel: Option<&Tunnel>) -> Result<(), u32> {
     })
 }
 
-/// The largest IP packet that an arm's port takes, bytes; 0 when that is not known.
+/// Returns the MTU of an arm's port in bytes; 0 if unknown.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_mtu_of(arm: u32) -> u32 {
@@ -102,7 +103,7 @@ extern "C" fn part_mtu_of(arm: u32) -> u32 {
     locals.find(|local| u32::from(local.arm) == arm).map_or(0, |local| local.mtu.into())
 }
 
-/// Copies out what the answer needs.
+/// Copies the path and leg for a reply.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_answer() -> u32 {
@@ -115,7 +116,7 @@ extern "C" fn part_answer() -> u32 {
     }
 }
 
-/// The same where another CPU is changing the leg.
+/// As `part_answer` while another CPU updates the leg.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_answer_held() -> u32 {
@@ -128,7 +129,7 @@ extern "C" fn part_answer_held() -> u32 {
     }
 }
 
-/// Writes the outer headers towards the flow's gateway: those of the latest packet, turned around.
+/// Writes the outer headers towards the flow's gateway: those of its latest packet, reversed.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_to_gateway(ctx: *mut xdp_md) -> u32 {
@@ -138,13 +139,14 @@ extern "C" fn part_to_gateway(ctx: *mut xdp_md) -> u32 {
     let Some(tunnel) = set.tunnel(u32::from(leg.tunnel)) else {
         return work.drop(DropReason::NoFlow);
     };
-    // Gateways have no other tunnels.
+    // Gateways use no other tunnels.
     let kind =
         if tunnel.kind == TunnelKind::Vxlan as u8 { TunnelKind::Vxlan } else { TunnelKind::Geneve };
     let inspected =
         work.path.mode != Mode::Nat as u8 && !work.untracked && work.hit.from_initiator(work.side);
     let len = usize::from(leg.option_len).min(MAX_OPTIONS) & 0xfc;
-    // SAFETY: the room has 256 bytes; a slice of it, which the verifier need not see bounded.
+    // SAFETY: the buffer has 256 bytes, and `len` is at most 252. A safe slice would require a
+    // bounds check that the verifier can follow.
     let options = unsafe { core::slice::from_raw_parts(work.answer.options.as_ptr().cast(), len) };
     let own = place.port(leg.arm).mac();
     let outer = gateway_outer(&set, (kind, tunnel, inspected), &leg, own, options, &work.inner);
@@ -154,9 +156,9 @@ extern "C" fn part_to_gateway(ctx: *mut xdp_md) -> u32 {
     }
 }
 
-/// The headers towards a flow's gateway by its tunnel: those of the latest packet, turned around.
-/// Azure wants what came External back on Internal, if it was inspected. The backend's own answers
-/// stay on the tunnel that the request came by.
+/// Returns the outer headers towards a flow's gateway: those of its latest packet, reversed. Azure
+/// expects inspected packets of the external tunnel on the internal one. Replies of the backend
+/// itself use the tunnel of the request.
 #[inline(always)]
 pub fn gateway_outer<'a>(
     set: &TableSet<'static>,

@@ -1,4 +1,4 @@
-//! The region as this CPU sees it, and the loops that `tables` leaves to a program's own functions.
+//! Views of the region for this CPU.
 
 use aya_ebpf::helpers::bpf_get_smp_processor_id;
 use tables::affinity::Affinities;
@@ -10,11 +10,11 @@ use tables::region::Region;
 /// Number of this CPU.
 #[inline(always)]
 pub fn cpu() -> u32 {
-    // SAFETY: the call takes nothing and touches nothing.
+    // SAFETY: the helper has no arguments and no side effects.
     unsafe { bpf_get_smp_processor_id() }
 }
 
-/// This CPU's counters.
+/// Counter page of this CPU.
 #[inline(always)]
 pub fn page() -> LcorePage<'static> {
     Region.page(cpu())
@@ -38,7 +38,7 @@ pub fn nat_ports() -> NatPorts<'static> {
     NatPorts::new(&Region)
 }
 
-/// A free port of a map from `first` to `last`, or 0.
+/// Allocates a free port of a map in `first..=last`; returns 0 if there is none.
 #[inline(always)]
 pub fn claim(map: u32, first: u16, last: u16) -> u16 {
     nat_ports().claim(map, first..=last, cpu(), Region.lcores()).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! Insert: the new flow comes into the table, both its entries or neither.
+//! Insert: inserts a new flow into the table, with both its entries or neither.
 
 use crate::here::{flows, nat_ports, page};
 use crate::lately;
@@ -18,20 +18,20 @@ use tables::reason::DropReason;
 use tables::record::{Mode, TunnelKind};
 use tables::region::Region;
 
-/// The flow to be: more than fits on the stack.
+/// The flow to insert, which is too large for the stack.
 #[btf_map]
 static NEW: PerCpuArray<NewFlow, 1> = PerCpuArray::new();
 
-/// What [`put_in`] says besides [`OPEN`].
+/// Results of [`put_in`] besides [`OPEN`].
 const FULL: u32 = 1;
 const CONTENDED: u32 = 2;
 const EXISTS: u32 = 3;
 const BACK_TAKEN: u32 = 4;
 const TOO_LONG: u32 = 5;
 
-/// The stage. What becomes of its outcome is a stage of its own, for the stack's sake: with the
-/// searches that it calls there is room for nothing else (kernels before 6.3 count a function's in
-/// steps of 32 bytes).
+/// The stage. Its outcome is handled by a separate stage because of the stack limit: with the
+/// searches that it calls, no space is left (kernels before 6.3 round each function's stack up to
+/// multiples of 32 bytes).
 #[xdp(frags)]
 pub fn insert(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
@@ -40,13 +40,13 @@ pub fn insert(ctx: XdpContext) -> u32 {
     go(ctx, BEGUN)
 }
 
-/// The stage after it: the flow is in the table, or goes on without, or not at all.
+/// The next stage: the flow is in the table, or is forwarded without an entry, or is dropped.
 #[xdp(frags)]
 pub fn begun(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
     let Some(work) = work() else { return go(ctx, FINISH) };
     let done = work.done;
-    // Once: where no flow may end, the table is full for this one.
+    // Tried once: if no flow can be evicted, the table is full for this one.
     if done == FULL && !work.made_room && make_room() == OPEN {
         work.made_room = true;
         return go(ctx, INSERT);
@@ -69,19 +69,20 @@ pub fn begun(ctx: XdpContext) -> u32 {
     go(ctx, next)
 }
 
-/// Counts a flow that goes on without an entry.
+/// Counts a flow that is forwarded without an entry.
 #[inline(always)]
 pub fn count_untracked() {
     page().count(Counter::FlowsUntracked, 1);
 }
 
-/// Of a flow by tunnel selection alone finds the backend again; only answers need the entry.
+/// Handles a flow by tunnel: selection alone finds its backend again, and only replies need the
+/// entry.
 #[inline(always)]
 fn tunnelled(work: &mut Work, done: u32) -> u32 {
     let geneve = || work.set().service(work.service).is_some_and(|s| s.tunnel == GENEVE);
     if done == BACK_TAKEN && work.has_back && geneve() {
-        // Our own options tell endpoints apart where 5-tuples can't. Plain answers, which have
-        // none, belong to the flow that came first.
+        // Weir's own options distinguish endpoints whose 5-tuples are equal. Plain replies, which
+        // have none, belong to the first flow.
         work.has_back = false;
         return INSERT;
     }
@@ -99,16 +100,16 @@ fn tunnelled(work: &mut Work, done: u32) -> u32 {
 
 const GENEVE: u8 = TunnelKind::Geneve as u8;
 
-/// A translated flow needs its entries, and gives its port back without.
+/// Handles a translated flow, which needs its entries and releases its port without them.
 #[inline(always)]
 fn translated(work: &mut Work, done: u32) -> u32 {
     if done == OPEN {
         return towards_backend(work);
     }
-    // The verifier has to see that it is a port.
+    // Keeps the value range of a port visible to the verifier.
     nat_ports().release(work.nat_map, black_box(work.path.nat_port));
     match done {
-        // The port is another flow's by another map: another address may do.
+        // Another flow has the port through another map: the next address may work.
         BACK_TAKEN => START,
         FULL => work.drop(DropReason::FlowTableFull),
         EXISTS if part_adopt() == OPEN => towards_backend(work),
@@ -116,7 +117,7 @@ fn translated(work: &mut Work, done: u32) -> u32 {
     }
 }
 
-/// A flow to a proxy needs its entries, too.
+/// Handles a flow to a proxy, which needs its entries as well.
 #[inline(always)]
 fn redirected(work: &mut Work, done: u32) -> u32 {
     match done {
@@ -128,13 +129,13 @@ fn redirected(work: &mut Work, done: u32) -> u32 {
     }
 }
 
-/// Fills in [`NEW`].
+/// Fills [`NEW`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_new() -> u32 {
     let Some(work) = work() else { return FINISH };
     let Some(service) = work.set().service(work.service) else { return FINISH };
-    // SAFETY: a CPU works on one packet at a time.
+    // SAFETY: a CPU processes one packet at a time.
     let Some(new) = NEW.get_ptr_mut(0).map(|new| unsafe { &mut *new }) else { return FINISH };
     copy(&mut new.front, &work.key);
     new.front_initiator = work.side;
@@ -148,7 +149,7 @@ extern "C" fn part_new() -> u32 {
     OPEN
 }
 
-/// Gives the flow a place among those that nobody has confirmed.
+/// Adds the flow to the unconfirmed flows.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_hold() -> u32 {
@@ -158,14 +159,14 @@ extern "C" fn part_hold() -> u32 {
     OPEN
 }
 
-/// Ends a flow that nobody has confirmed, or that was reset; not [`OPEN`] where none is found. Each
-/// way is a function of its own, for the stack's sake.
+/// Evicts an unconfirmed or reset flow; returns a value other than [`OPEN`] if none is found. Each
+/// search is a separate function because of the stack limit.
 #[inline(always)]
 fn make_room() -> u32 {
     if part_end_oldest(0) == OPEN || part_end_oldest(1) == OPEN { OPEN } else { part_end_reset() }
 }
 
-/// See [`make_room`]; of flows whose answers go past us (1) or not (0).
+/// See [`make_room`]; for flows whose replies bypass this appliance (1) or pass it (0).
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_end_oldest(one_way: u32) -> u32 {
@@ -183,7 +184,7 @@ extern "C" fn part_end_reset() -> u32 {
     if ended.is_some() { OPEN } else { FINISH }
 }
 
-/// Counts a flow that ended to make room, if one did.
+/// Counts an evicted flow, if there is one.
 #[inline(always)]
 pub fn count_evicted(ended: &Option<Ended>) {
     if let Some(Ended { forward, .. }) = ended {
@@ -211,13 +212,13 @@ fn put_in(work: &mut Work) -> u32 {
     OPEN
 }
 
-/// Counts the new flow, and notes what its first packet says.
+/// Counts the new flow, and records the state of its first packet.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_begun() -> u32 {
     let Some(work) = work() else { return CONTENDED };
     part_note();
-    // So that the flow's next packet needs no index lookup.
+    // Stores a hint, so that the flow's next packet needs no index lookup.
     lately::remember(work.hash, work.hit.path);
     count_new_flow(work, work.path.mode == Mode::Nat as u8);
     page().service(work.service, ServiceCounter::NewFlows, 1);
@@ -225,7 +226,7 @@ extern "C" fn part_begun() -> u32 {
     OPEN
 }
 
-/// Another CPU began this very flow a moment ago: its entry is the one that counts.
+/// Another CPU has just inserted this flow: its entry is used.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_adopt() -> u32 {

@@ -1,24 +1,23 @@
-//! The journey in the kernel: the fastpath's stages in their order, each a program of its own.
+//! The journey in the kernel: fastpath's pipeline stages, each a program of its own.
 //!
 //! ```text
 //!  weir (the whole journey of a gateway's usual packet: IPv4 in GENEVE)
-//!     > geneve6, vxlan4, vxlan6 (the same of IPv6 and of VXLAN)
-//!     > plain4, plain6, tunnel4, tunnel6 (the whole journey of a backend's usual answer)
-//!  any of these, of another packet:
+//!     > geneve6, vxlan4, vxlan6 (the same for IPv6 and for VXLAN)
+//!     > plain4, plain6, tunnel4, tunnel6 (the whole journey of a backend's usual reply)
+//!  any of these, for other packets:
 //!     > outer > decap > classify > track > encap | nat | front > finish
-//!                          > fragment > track (a later piece of a datagram)
-//!                          |       > leg (the gateway's side changed) > encap | nat
-//!                          > select > start > insert (a new flow) > encap | nat
-//!                                   > stay (a service with affinity) > start
-//!  track, select, insert > remember (a first piece) > on
-//!  leg, track, insert > cross (to a backend of the other family); front > cross > front (back)
-//!  any of them > reply (an answer of our own) > finish
+//!                          > fragment > track (later fragment of a datagram)
+//!                          |       > leg (changed gateway leg) > encap | nat
+//!                          > select > start > insert (new flow) > encap | nat
+//!                                   > stay (service with affinity) > start
+//!  track, select, insert > remember (first fragment) > next stage
+//!  leg, track, insert > cross (to a backend of the other family); front > cross > front (reply)
+//!  any stage > reply (reply of the appliance itself) > finish
 //! ```
-//! One program would be more than the verifier looks at. So one program does all of the journey for
-//! each build of packet that is usual (`usual`, `answer`), and for all else each stage is entered
-//! by a tail call and finds what the one before knew in a record per CPU (`work`). What has a loop
-//! in it is a function of its own, named `part_...`, which the verifier looks at once, for any
-//! packet.
+//! A single program would exceed the verifier's limit. Therefore one program does the whole journey
+//! for each usual packet format (`usual`, `answer`). For all others, each stage is entered by a
+//! tail call and reads the state of the previous stages from a per-CPU record (`work`). Code with a
+//! loop is a separate function named `part_...`, which the verifier checks once for all packets.
 #![no_std]
 #![no_main]
 #![feature(asm_experimental_arch)]
@@ -77,7 +76,7 @@ use tables::region::Region;
 use usual::{Came, usual};
 use work::{Arrival, Work, work};
 
-/// Where a frame comes in: by which arm, and whether it is a usual one.
+/// Entry point: determines the arm of a frame and whether it has a usual format.
 #[xdp(frags)]
 pub fn weir(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
@@ -89,7 +88,7 @@ pub fn weir(ctx: XdpContext) -> u32 {
         at if at == place.ports[1].ifindex => (1, Arrival::Plain),
         at if at == place.kernel[0] => (0, Arrival::Kernel),
         at if at == place.kernel[1] => (1, Arrival::Kernel),
-        // An interface that the loader said nothing of: not Weir's.
+        // An interface that is not configured in Weir.
         _ => return XDP_PASS,
     };
     let Some(work) = work() else { return XDP_PASS };
@@ -111,18 +110,18 @@ pub fn weir(ctx: XdpContext) -> u32 {
     go(ctx, next)
 }
 
-/// The stage for the build that a frame seems to be of; [`OPEN`] for a gateway's GENEVE with IPv4
-/// inside, and [`OUTER`] for none. What is not of that build after all, each of them finds out.
+/// Returns the stage for the apparent format of a frame: [`OPEN`] for a gateway's GENEVE with IPv4
+/// inside, and [`OUTER`] for an unusual format. Each stage verifies the format itself.
 #[inline(always)]
 fn build(w: &Window<'_>) -> u32 {
     const V4: usize = ethernet::HEADER;
-    /// Behind an IPv4 header: GENEVE's with eight words of options, or VXLAN's.
+    /// After an IPv4 header: GENEVE with eight words of options, or VXLAN.
     const TUNNEL: usize = V4 + 20 + 8;
     const GENEVE: u32 = 0x0800_0000;
     const VXLAN: u32 = 0x0800_0000;
     const IPV4: u32 = ethernet::IPV4 as u32;
     const IPV6: u32 = ethernet::IPV6 as u32;
-    /// GENEVE's critical bit does not matter.
+    /// Mask without GENEVE's critical bit, which is ignored here.
     const ALL: u32 = !0x0040_0000;
     let ethertype = w.be16(12).unwrap_or(0);
     if ethertype == ethernet::IPV6 {
@@ -145,7 +144,7 @@ fn build(w: &Window<'_>) -> u32 {
     }
     let word = w.be32(TUNNEL).unwrap_or(0) & ALL;
     if word == GENEVE | IPV4 {
-        // Our own options, which a backend returns, have a mark.
+        // Weir's own options, which a backend returns, contain a mark.
         let mark = w.be32(TUNNEL + geneve::HEADER + 16).unwrap_or(0);
         return if mark == (ATTACHMENT_MARK >> 32) as u32 { TUNNEL4 } else { OPEN };
     }
@@ -162,7 +161,7 @@ fn build(w: &Window<'_>) -> u32 {
     }
 }
 
-/// The first stage: Ethernet, the outermost IP header.
+/// The first regular stage: Ethernet and the outermost IP header.
 #[xdp(frags)]
 pub fn outer(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
@@ -185,7 +184,7 @@ fn open(ctx: *mut xdp_md, work: &mut Work, place: &Place) -> Result<u32, u32> {
     if plain {
         let Ok(to) = w.load::<[u8; 6]>(0) else { return Err(work.drop(DropReason::TooShort)) };
         if to != place.port(work.arm).mac() {
-            // Broadcast and multicast are the kernel's: ARP, ND, DHCP, routing protocols.
+            // Broadcast and multicast frames go to the kernel: ARP, ND, DHCP, routing protocols.
             return Err(match to[0] & 1 {
                 0 => work.drop(DropReason::ForeignDstMac),
                 _ => {
@@ -213,7 +212,7 @@ fn open(ctx: *mut xdp_md, work: &mut Work, place: &Place) -> Result<u32, u32> {
     Ok(CLASSIFY)
 }
 
-/// A frame whose IP header nobody asks for.
+/// Punts a frame whose IP header is not needed.
 #[inline(always)]
 fn for_kernel(work: &mut Work) -> u32 {
     work.inner = Ip::default();
@@ -221,7 +220,7 @@ fn for_kernel(work: &mut Work) -> u32 {
     ENCAP
 }
 
-/// Reads the IP header of a broadcast or multicast frame, on which its punt class depends.
+/// Parses the IP header of a broadcast or multicast frame, which determines its punt class.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_headers(ctx: *mut xdp_md) -> u32 {
@@ -232,7 +231,7 @@ extern "C" fn part_headers(ctx: *mut xdp_md) -> u32 {
     OPEN
 }
 
-/// Reads the outermost IP header.
+/// Parses the outermost IP header.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_outer(ctx: *mut xdp_md) -> u32 {
@@ -249,7 +248,7 @@ extern "C" fn part_outer(ctx: *mut xdp_md) -> u32 {
     work.drop(reason)
 }
 
-/// `reason`, unless headers only seem cut short because they run into the frame's next buffer.
+/// Returns `reason`, or `HeadersSplit` if the headers extend into the frame's next buffer.
 #[inline(always)]
 pub fn or_split(ctx: *mut xdp_md, reason: DropReason) -> DropReason {
     use DropReason::{BadIpHeader, InnerMalformed, TooShort};

@@ -1,4 +1,4 @@
-//! Flows met lately, and by which paths they went: what `usual` asks before the index.
+//! Recent-flow hints: paths of recent flows, which `usual` tries before the index.
 
 use aya_ebpf::btf_maps::Array;
 use aya_ebpf::macros::btf_map;
@@ -6,17 +6,17 @@ use tables::atomic::{AtomicU64, Ordering::Relaxed};
 use tables::flow::lately::{Place, Set};
 use tables::region::Region;
 
-/// Sets of hints for all CPUs; the loader says how many. A set that two CPUs write at once is
-/// mixed, which hints may be.
+/// Sets of hints shared by all CPUs; the loader sets their number. Concurrent writes of two CPUs
+/// may mix a set, which hints tolerate.
 #[btf_map]
 static LATELY: Array<Set, 1> = Array::new();
 
-/// A flow's place and the words of its set.
+/// Returns a flow's position and the words of its set.
 #[inline(always)]
 fn at(hash: u64) -> Option<(Place, &'static [AtomicU64; 2])> {
     let place = Place::new(hash, Region.lately_sets());
     let set = LATELY.get_ptr_mut(place.set)?;
-    // SAFETY: a value of the map, of as many words.
+    // SAFETY: a map value, which consists of that many words.
     Some((place, unsafe { &*set.cast() }))
 }
 
@@ -31,14 +31,14 @@ fn write(words: &[AtomicU64; 2], set: Set) {
     words[1].store(set[1], Relaxed);
 }
 
-/// By which path the flow with this hash may go.
+/// Returns the path that the flow with this hash may have.
 #[inline(always)]
 pub fn path(hash: u64) -> Option<u32> {
     let (place, words) = at(hash)?;
     place.find(&read(words))
 }
 
-/// The flow goes by this path.
+/// Stores a hint for the flow's path.
 #[inline(always)]
 pub fn remember(hash: u64, path: u32) {
     if let Some((place, words)) = at(hash) {
@@ -46,7 +46,7 @@ pub fn remember(hash: u64, path: u32) {
     }
 }
 
-/// Its path was another: the set is forgotten, as a flow of it is found anew at little cost.
+/// Clears the set after a wrong hint; its other flows are found again at little cost.
 #[inline(always)]
 pub fn forget(hash: u64) {
     if let Some((_, words)) = at(hash) {

@@ -1,5 +1,5 @@
-//! The gateway's side of a packet: what an answer needs to find its way back, and its digest. The
-//! stage of this name notes a side that changed.
+//! Leg: the gateway leg of a packet, by which replies return, and its digest. The stage of this
+//! name updates a leg that changed.
 
 use crate::frame::window;
 use crate::here::{flows, page};
@@ -17,12 +17,12 @@ use tables::counters::{Counter, VerdictCounter};
 use tables::flow::{GatewayLeg, LegUpdate, NO_TUNNEL, Options};
 use tables::record::{Mode, TunnelKind};
 
-/// The stage: the gateway's side of a known flow changed.
+/// The stage: the gateway leg of a known flow changed.
 #[xdp(frags)]
 pub fn leg(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
     let Some(work) = work() else { return go(ctx, FINISH) };
-    // A VXLAN gateway has a tunnel for each direction; answers go by the client's.
+    // A VXLAN gateway has one tunnel per direction; replies use that of the client's direction.
     let vxlan = work.arrival == Arrival::Gateway
         && work.set().tunnel(work.tunnel).is_some_and(|t| t.kind == TunnelKind::Vxlan as u8);
     if (!vxlan || work.from_initiator) && part_leg(ctx) == OPEN && part_copy_options(ctx) == OPEN {
@@ -33,7 +33,7 @@ pub fn leg(ctx: XdpContext) -> u32 {
     go(ctx, next)
 }
 
-/// What a packet of a flow whose path is known goes on with.
+/// Returns the next stage for a packet of a flow with a known path.
 #[inline(always)]
 pub fn towards_backend(work: &mut Work) -> u32 {
     if work.path.mode == Mode::Nat as u8 {
@@ -43,7 +43,7 @@ pub fn towards_backend(work: &mut Work) -> u32 {
     ENCAP
 }
 
-/// Notes the leg.
+/// Updates the flow's leg.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_update_leg() -> u32 {
@@ -61,13 +61,13 @@ extern "C" fn part_update_leg() -> u32 {
     OPEN
 }
 
-/// The options that [`part_copy_options`] copied.
+/// The options copied by [`part_copy_options`].
 #[inline(always)]
 pub fn options(work: &Work) -> Options<'_> {
     Options { words: &work.answer.options, len: usize::from(work.options_len) }
 }
 
-/// Fills in [`Work::leg`].
+/// Fills [`Work::leg`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_leg(ctx: *mut xdp_md) -> u32 {
@@ -76,7 +76,8 @@ pub extern "C" fn part_leg(ctx: *mut xdp_md) -> u32 {
     let mac = |at: usize| w.load::<[u8; 6]>(at).unwrap_or_default();
     let leg = &mut work.leg;
     if work.arrival != Arrival::Gateway {
-        // Written by single bytes, as no other field is then.
+        // Compiles to single-byte stores, so it is limited to packets for which the assignments
+        // below do not set every field.
         *leg = GatewayLeg::default();
     }
     leg.gateway_mac = mac(6);
@@ -107,9 +108,9 @@ pub extern "C" fn part_copy_options(ctx: *mut xdp_md) -> u32 {
     let room = work.answer.options.as_mut_ptr().cast::<u32>();
     for i in 0..MAX_OPTIONS / 4 {
         if i * 4 >= len {
-            // The last word is filled up with zeros.
+            // The last word is zero-padded.
             if i % 2 == 1 {
-                // SAFETY: the room has 64 words of four bytes.
+                // SAFETY: the buffer has 64 words of four bytes.
                 unsafe { *room.wrapping_add(i) = 0 };
             }
             break;
@@ -121,7 +122,7 @@ pub extern "C" fn part_copy_options(ctx: *mut xdp_md) -> u32 {
     OPEN
 }
 
-/// A digest of all that [`part_leg`] and [`part_copy_options`] take from the packet.
+/// Returns a digest of everything that [`part_leg`] and [`part_copy_options`] read from the packet.
 #[inline(always)]
 pub fn digest(ctx: *mut xdp_md, w: &Window<'_>, work: &Work) -> u32 {
     let mut digest = Digest::new();
@@ -138,8 +139,7 @@ pub fn digest(ctx: *mut xdp_md, w: &Window<'_>, work: &Work) -> u32 {
     digest.finish()
 }
 
-/// The digest of a gateway's packet in GENEVE, in a frame without a tag, with options of the usual
-/// length.
+/// Returns the digest of a gateway's untagged packet in GENEVE with options of the usual length.
 #[inline(always)]
 pub fn usual_digest(w: &Window<'_>, outer: &Ip, tunnel: u32, vni: u32, options_at: u16) -> u32 {
     let mut digest = Digest::new();
@@ -149,7 +149,7 @@ pub fn usual_digest(w: &Window<'_>, outer: &Ip, tunnel: u32, vni: u32, options_a
     digest.finish()
 }
 
-/// The digest of a gateway's packet in VXLAN, in a frame without a tag.
+/// Returns the digest of a gateway's untagged packet in VXLAN.
 #[inline(always)]
 pub fn digest_vxlan(w: &Window<'_>, outer: &Ip, tunnel: u32, vni: u32, inner_eth: u16) -> u32 {
     let mut digest = Digest::new();
@@ -166,7 +166,7 @@ fn usual_options(w: &Window<'_>, at: u16, digest: &mut Digest) {
     }
 }
 
-/// The digest of a packet with unusual options.
+/// Returns the digest of a packet with unusual options.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_digest(ctx: *mut xdp_md) -> u32 {
@@ -198,14 +198,14 @@ const fn pair(high: u32, low: u32) -> u64 {
     (high as u64) << 32 | low as u64
 }
 
-/// Who delivered it, and how.
+/// Adds the sender's MAC address, the tunnel and the VLAN tag.
 #[inline(always)]
 fn way(w: &Window<'_>, tunnel: u32, vlan: u16, digest: &mut Digest) {
     digest.take(w.load::<u64>(6).unwrap_or(0) & u64::from_le(0x0000_ffff_ffff_ffff));
     digest.take(pair(tunnel, u32::from(vlan)));
 }
 
-/// The tunnel's ends.
+/// Adds the outer addresses and ports, and the VNI.
 #[inline(always)]
 fn ends(outer: &Ip, vni: u32, digest: &mut Digest) {
     let (src, dst) = (&outer.src.words, &outer.dst.words);
@@ -222,7 +222,7 @@ fn tail(w: &Window<'_>, work: &Work, digest: &mut Digest) {
     }
 }
 
-/// Both addresses of VXLAN's inner Ethernet header.
+/// Adds both addresses of VXLAN's inner Ethernet header.
 #[inline(always)]
 fn inner_macs(w: &Window<'_>, at: u16, digest: &mut Digest) {
     let at = usize::from(at);

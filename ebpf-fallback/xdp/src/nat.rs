@@ -1,6 +1,7 @@
-//! NAT: to the backend with destination and source rewritten, and its answers rewritten back.
+//! NAT: to the backend with destination and source rewritten; its replies are rewritten back.
 //!
-//! Checksums are updated incrementally, never computed anew: what was wrong stays wrong (RFC 1624).
+//! Checksums are updated incrementally and never recomputed, so that a wrong checksum stays wrong
+//! (RFC 1624).
 
 use crate::encap::{congestion, ends_here, fits, next_hop, part_clamp, plain_frame, take_off};
 use crate::frame::window;
@@ -17,7 +18,7 @@ use tables::counters::VerdictCounter;
 use tables::flow::{Missed, PATH_REDIRECT};
 use tables::reason::DropReason;
 
-/// The stage.
+/// The stage: rewrites a packet of the client's side and sends it to the backend or proxy.
 #[xdp(frags)]
 pub fn nat(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
@@ -29,7 +30,8 @@ pub fn nat(ctx: XdpContext) -> u32 {
     go(ctx, next)
 }
 
-/// Hands a packet to the flow's proxy: rewritten, out of its tunnel. To us it is no hop.
+/// Passes a packet to the flow's proxy: rewritten and decapsulated. The TTL is not decremented,
+/// because the packet is delivered to this host.
 #[inline(always)]
 fn to_proxy(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     congestion(ctx, work)?;
@@ -44,7 +46,7 @@ fn to_proxy(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     Ok(next)
 }
 
-/// Rewrites a packet to its flow's backend.
+/// Rewrites a packet and sends it to its flow's backend.
 #[inline(always)]
 fn to_backend(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     let way = next_hop(work)?;
@@ -57,21 +59,21 @@ fn to_backend(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     Ok(work.out(VerdictCounter::Nat, way.arm))
 }
 
-/// Rewrites what the client's side sends to what the flow's backend expects.
+/// Rewrites a packet of the client's side to what the flow's backend expects.
 #[inline(always)]
 fn forwards(ctx: *mut xdp_md, work: &mut Work) -> Result<(), u32> {
     outward(work);
     done(if work.quotes { part_rewrite_quoted(ctx) } else { part_rewrite(ctx) })
 }
 
-/// What a packet from the client's side becomes, and what it quotes.
+/// Computes the rewrites of a packet from the client's side and of the packet that it quotes.
 #[inline(always)]
 pub fn outward(work: &mut Work) {
     let quoted = if work.quotes { Some(&work.quoted) } else { None };
     (work.to, work.quote) = work.path.outward(&work.inner, quoted);
 }
 
-/// Rewrites what a backend answers to what the client expects.
+/// Rewrites a backend's reply to what the client expects.
 #[inline(always)]
 pub fn part_to_client(ctx: *mut xdp_md) -> u32 {
     let next = part_ends();
@@ -84,7 +86,7 @@ pub fn part_to_client(ctx: *mut xdp_md) -> u32 {
     }
 }
 
-/// Reads who began the flow and whom it asked for.
+/// Reads initiator and target of the flow, and computes the rewrites of a reply.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_ends() -> u32 {
@@ -94,14 +96,14 @@ pub extern "C" fn part_ends() -> u32 {
         Err(Missed::Gone) => return work.drop(DropReason::NoFlow),
         Err(Missed::Busy) => return work.drop(DropReason::FlowContended),
     };
-    // From the backend itself it must seem to come from the service; a router stays itself, but
-    // has no address in the other family.
+    // Packets of the backend itself get the service's address as source; a router keeps its
+    // address, except if it has none in the other family.
     let router = work.inner.src != work.path.backend_addr && !work.path.crosses();
     (work.to, work.quote) = ends.homeward(work.quotes, router.then_some(work.inner.src));
     OPEN
 }
 
-/// Gives the packet the ends of [`Work::to`].
+/// Rewrites the packet to [`Work::to`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_rewrite(ctx: *mut xdp_md) -> u32 {
@@ -112,7 +114,7 @@ extern "C" fn part_rewrite(ctx: *mut xdp_md) -> u32 {
     }
 }
 
-/// Gives an error the ends of [`Work::to`], and what it quotes those of [`Work::quote`].
+/// Rewrites an ICMP error to [`Work::to`], and the packet that it quotes to [`Work::quote`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_rewrite_quoted(ctx: *mut xdp_md) -> u32 {

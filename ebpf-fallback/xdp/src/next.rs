@@ -1,7 +1,7 @@
-//! What comes after a stage: another one, or the end.
+//! Transitions between stages.
 //!
-//! Numbers and not an enum, since stages hand them through functions that the verifier looks at by
-//! themselves, and those return numbers.
+//! Stages are numbers instead of an enum, because they are returned through functions that the
+//! verifier checks separately, and those return integers.
 
 use crate::finish;
 use crate::work::{Exit, Reply, Work};
@@ -13,65 +13,65 @@ use aya_ebpf::programs::XdpContext;
 use tables::counters::VerdictCounter;
 use tables::reason::DropReason;
 
-/// The stages by their places in [`STAGES`].
+/// Stage of [`crate::decap`]. The constants are indices in [`STAGES`].
 pub const DECAP: u32 = 0;
-/// See [`crate::classify`].
+/// Stage of [`crate::classify`].
 pub const CLASSIFY: u32 = 1;
-/// See [`crate::track`].
+/// Stage of [`crate::track`].
 pub const TRACK: u32 = 2;
-/// See [`crate::select`].
+/// Stage of [`crate::select`].
 pub const SELECT: u32 = 3;
-/// See [`crate::start`].
+/// Stage of [`crate::start`].
 pub const START: u32 = 4;
-/// See [`crate::encap`].
+/// Stage of [`crate::encap`].
 pub const ENCAP: u32 = 5;
-/// See [`crate::front`].
+/// Stage of [`crate::front`].
 pub const FRONT: u32 = 6;
-/// See [`crate::nat`].
+/// Stage of [`crate::nat`].
 pub const NAT: u32 = 7;
-/// See [`crate::leg`].
+/// Stage of [`crate::leg`].
 pub const LEG: u32 = 8;
-/// See [`crate::reply`].
+/// Stage of [`crate::reply`].
 pub const REPLY: u32 = 9;
-/// See [`crate::fragment::fragment`].
+/// Stage [`crate::fragment::fragment`].
 pub const FRAGMENT: u32 = 10;
-/// See [`crate::fragment::remember`].
+/// Stage [`crate::fragment::remember`].
 pub const REMEMBER: u32 = 11;
-/// See [`crate::insert`].
+/// Stage of [`crate::insert`].
 pub const INSERT: u32 = 12;
-/// See [`crate::insert::begun`].
+/// Stage [`crate::insert::begun`].
 pub const BEGUN: u32 = 13;
-/// See [`crate::outer`].
+/// Stage [`crate::outer`].
 pub const OUTER: u32 = 14;
-/// See [`crate::cross`].
+/// Stage of [`crate::cross`].
 pub const CROSS: u32 = 15;
-/// See [`crate::stay`].
+/// Stage of [`crate::stay`].
 pub const STAY: u32 = 16;
-/// See [`crate::answer::plain4`].
+/// Stage [`crate::answer::plain4`].
 pub const PLAIN4: u32 = 17;
-/// See [`crate::answer::plain6`].
+/// Stage [`crate::answer::plain6`].
 pub const PLAIN6: u32 = 18;
-/// See [`crate::answer::tunnel4`].
+/// Stage [`crate::answer::tunnel4`].
 pub const TUNNEL4: u32 = 19;
-/// See [`crate::answer::tunnel6`].
+/// Stage [`crate::answer::tunnel6`].
 pub const TUNNEL6: u32 = 20;
-/// See [`crate::usual::vxlan4`].
+/// Stage [`crate::usual::vxlan4`].
 pub const VXLAN4: u32 = 21;
-/// See [`crate::usual::vxlan6`].
+/// Stage [`crate::usual::vxlan6`].
 pub const VXLAN6: u32 = 22;
-/// See [`crate::usual::geneve6`].
+/// Stage [`crate::usual::geneve6`].
 pub const GENEVE6: u32 = 23;
-/// It is decided: count it, and out.
+/// The packet is decided: count it and end the program.
 pub const FINISH: u32 = 32;
-/// Nothing is decided: go on.
+/// Undecided: continue in the current stage.
 pub const OPEN: u32 = 33;
 
-/// The stages after the first one.
+/// The stages after the entry program.
 #[map]
 static STAGES: ProgramArray = ProgramArray::with_max_entries(24, 0);
 
-/// Goes on with `next`. Each number stands in an instruction of its own: the kernel then jumps
-/// there, and asks neither for the map nor for what lies in it.
+/// Continues with stage `next`. Each index is a constant in an instruction of its own, so that the
+/// kernel patches the tail call into a direct jump without a map lookup.
 #[inline(always)]
 pub fn go(ctx: *mut xdp_md, next: u32) -> u32 {
     match next {
@@ -105,11 +105,11 @@ pub fn go(ctx: *mut xdp_md, next: u32) -> u32 {
     finish::finish(ctx)
 }
 
-/// A tail call; comes back only where that stage is missing.
+/// Performs a tail call; returns only if that stage is missing.
 #[inline(always)]
 fn leap<const STAGE: u32>(ctx: *mut xdp_md) {
-    // SAFETY: the kernel's function 12 takes a context, a map of programs and a number; another
-    // program of this journey gets the context that this one was called with.
+    // SAFETY: helper 12 takes a context, a program array and an index; the called program of this
+    // object gets the context with which this one was called.
     unsafe {
         core::arch::asm!(
             "r3 = {stage}", "call 12", stage = const STAGE,
@@ -119,13 +119,13 @@ fn leap<const STAGE: u32>(ctx: *mut xdp_md) {
     }
 }
 
-/// Whether an [`OPEN`] stage goes on, and else what with.
+/// Returns `Ok` if the stage continues ([`OPEN`]), else the next stage as an error.
 #[inline(always)]
 pub fn done(next: u32) -> Result<(), u32> {
     if next == OPEN { Ok(()) } else { Err(next) }
 }
 
-/// Both ways out of a stage are numbers.
+/// Merges both outcomes of a stage, which are stage numbers.
 #[inline(always)]
 pub fn either(next: Result<u32, u32>) -> u32 {
     match next {
@@ -133,14 +133,14 @@ pub fn either(next: Result<u32, u32>) -> u32 {
     }
 }
 
-/// The context as its type says it.
+/// Returns the raw context.
 #[inline(always)]
 pub fn raw(ctx: &XdpContext) -> *mut xdp_md {
     ctx.as_ptr().cast()
 }
 
 impl Work {
-    /// Dropped for `reason`.
+    /// Drops the packet for `reason`.
     #[inline(always)]
     pub fn drop(&mut self, reason: DropReason) -> u32 {
         self.verdict = VerdictCounter::Drop;
@@ -149,21 +149,21 @@ impl Work {
         FINISH
     }
 
-    /// Answered by ourselves.
+    /// Replaces the packet by a reply of the appliance.
     #[inline(always)]
     pub fn answer_with(&mut self, reply: Reply) -> u32 {
         self.reply = reply;
         REPLY
     }
 
-    /// Answered that packets of more than `mtu` bytes don't pass.
+    /// Replies that packets larger than `mtu` bytes cannot pass.
     #[inline(always)]
     pub fn too_big(&mut self, mtu: u16) -> u32 {
         self.mtu = mtu;
         self.answer_with(Reply::TooBig)
     }
 
-    /// Out by the port of `arm`.
+    /// Sends the packet by the port of `arm`.
     #[inline(always)]
     pub fn out(&mut self, verdict: VerdictCounter, arm: u8) -> u32 {
         self.verdict = verdict;
@@ -172,7 +172,7 @@ impl Work {
         FINISH
     }
 
-    /// On to the kernel.
+    /// Passes the packet to the kernel.
     #[inline(always)]
     pub fn pass(&mut self) -> u32 {
         self.verdict = VerdictCounter::Punt;

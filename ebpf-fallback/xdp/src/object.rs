@@ -1,12 +1,12 @@
-//! What every object needs.
+//! Items that every BPF object needs.
 
-/// Never called: the verifier refuses a program that could.
+/// Never called: the verifier rejects programs that could call it.
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     loop {}
 }
 
-/// Helpers are licensed one by one; none that this program calls asks for the GPL.
+/// Each helper has its own license requirement; none that this program calls requires the GPL.
 #[unsafe(link_section = "license")]
 #[unsafe(no_mangle)]
 static LICENSE: [u8; 11] = *b"Apache-2.0\0";

@@ -1,5 +1,5 @@
-//! Where a gateway's packet came from, said to the backend in our own GENEVE options, and the way
-//! back for an answer whose flow is in no table: see the fastpath's file of this name.
+//! Origin of a gateway's packet, passed to the backend in Weir's own GENEVE options, and the route
+//! back for replies whose flow is in no table: see fastpath's file of this name.
 
 use crate::frame::window;
 use crate::here::page;
@@ -17,7 +17,7 @@ use tables::record::{NONE, TUNNEL_BACKEND, TunnelKind};
 use tables::region::Region;
 use tables::return_leg::{ReturnLegs, is_of_itself};
 
-/// The options of a packet to a backend, in words as they lie in memory.
+/// Returns the options of a packet to a backend, as words in memory order.
 #[inline(always)]
 pub fn options(
     scope_key: u64,
@@ -32,10 +32,11 @@ pub fn options(
     geneve::own_words(scope_key, attachment, cookie)
 }
 
-/// Set beside the cookie that [`part_cookie`] returns.
+/// Flag beside the cookie that [`part_cookie`] returns.
 const COOKIE: u64 = 1 << 32;
 
-/// The packet's origin, if it is a gateway's and its options are the three in their usual order.
+/// Returns the packet's origin, if it comes from a gateway with exactly the three options in their
+/// usual order.
 #[inline(always)]
 pub fn origin(ctx: *mut xdp_md, work: &Work, gateway: u16) -> Option<Origin> {
     if work.arrival != Arrival::Gateway {
@@ -48,8 +49,8 @@ pub fn origin(ctx: *mut xdp_md, work: &Work, gateway: u16) -> Option<Origin> {
     Origin::new(gateway, &work.outer.src, work.outer.sport, cookie as u32)
 }
 
-/// The cookie of the packet's three options with [`COOKIE`], where these are in their usual order
-/// and no others; else 0. The attachment goes to [`Work::attachment`].
+/// Returns the cookie of the packet's three options with [`COOKIE`], if they are in their usual
+/// order and there are no others; else 0. Stores the attachment in [`Work::attachment`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_cookie(ctx: *mut xdp_md) -> u64 {
@@ -65,7 +66,7 @@ pub extern "C" fn part_cookie(ctx: *mut xdp_md) -> u64 {
     }
 }
 
-/// Notes the way back to the endpoint and node of a gateway's packet, whose leg is
+/// Records the route back to the endpoint and node of a gateway's packet, whose leg is
 /// [`Work::leg`], when a flow by a GENEVE tunnel begins or changes its leg.
 #[inline(always)]
 pub fn note(ctx: *mut xdp_md, work: &Work) {
@@ -74,7 +75,7 @@ pub fn note(ctx: *mut xdp_md, work: &Work) {
     }
 }
 
-/// As [`note`], of a packet with the usual options.
+/// As [`note`], for a packet with the usual options.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_note_leg() -> u32 {
@@ -95,8 +96,8 @@ extern "C" fn part_note_leg() -> u32 {
     OPEN
 }
 
-/// Whether a backend's packet of no known flow goes back by the origin that it names; then its
-/// service, backend and path are filled in.
+/// Returns whether a backend's packet of an unknown flow returns by the origin that it contains;
+/// sets its service, backend and path if so.
 #[inline(always)]
 pub fn goes_back(ctx: *mut xdp_md, work: &mut Work) -> bool {
     let quoted = if work.quotes { Some(&work.quoted) } else { None };
@@ -111,7 +112,7 @@ pub fn goes_back(ctx: *mut xdp_md, work: &mut Work) -> bool {
     if part_named() != OPEN {
         return false;
     }
-    // A returned packet goes to the frontend, an answer comes from it.
+    // The destination of a returned packet is the frontend; the source of a reply is the frontend.
     for to_frontend in [1, 0] {
         work.service = part_target(to_frontend);
         if work.service != NONE && part_selected(to_frontend) == OPEN {
@@ -123,7 +124,8 @@ pub fn goes_back(ctx: *mut xdp_md, work: &mut Work) -> bool {
     false
 }
 
-/// Whether the options are those that this flow's packets went to the backend with.
+/// Returns [`OPEN`] if the options are those with which this flow's packets are sent to the
+/// backend.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_named() -> u32 {
@@ -134,13 +136,14 @@ extern "C" fn part_named() -> u32 {
     }
 }
 
-/// The flow's packet: what came, or what it quotes.
+/// Returns the flow's packet: the received one, or the one that it quotes.
 #[inline(always)]
 fn flows_packet(work: &Work) -> &Ip {
     if work.quotes { &work.quoted } else { &work.inner }
 }
 
-/// The service whose frontend the flow's packet goes to (1) or comes from (0), or [`NONE`].
+/// Returns the service whose frontend is the destination (1) or the source (0) of the flow's
+/// packet, or [`NONE`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_target(to_frontend: u32) -> u32 {
@@ -151,7 +154,7 @@ extern "C" fn part_target(to_frontend: u32) -> u32 {
     work.set().frontend(work.scope_key, addr, port, ip.proto).unwrap_or(NONE)
 }
 
-/// [`OPEN`] where the packet comes from the backend that selection gives its flow.
+/// Returns [`OPEN`] if the packet comes from the backend that selection picks for its flow.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_selected(to_frontend: u32) -> u32 {
@@ -170,7 +173,7 @@ extern "C" fn part_selected(to_frontend: u32) -> u32 {
     OPEN
 }
 
-/// The way back for a packet that [`goes_back`], in [`Work::answer`].
+/// Writes the route back for a packet that [`goes_back`] to [`Work::answer`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_return_leg() -> u32 {
@@ -185,7 +188,7 @@ pub extern "C" fn part_return_leg() -> u32 {
     unknown(work)
 }
 
-/// An answer, or an error about one, of no flow.
+/// Drops a reply, or an error about one, that belongs to no flow.
 #[inline(always)]
 pub fn unknown(work: &mut Work) -> u32 {
     let quotes = work.quotes;

@@ -1,79 +1,79 @@
-//! Searches as functions of their own: see `tables::parts`.
+//! Searches as separate functions: see `tables::parts`.
 
 use packet::flow::FlowKey;
 use tables::parts;
 
-/// See [`parts::walked`].
+/// Calls [`parts::walked`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_walk(scope_key: u64, a: u64, b: u64, rest: u64, link_at: u64) -> u64 {
     parts::walked(scope_key, a, b, rest, link_at)
 }
 
-/// See [`parts::served`].
+/// Calls [`parts::served`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_service(scope_key: u64, a: u64, b: u64, rest: u64, at: u64) -> u64 {
     parts::served(scope_key, a, b, rest, at)
 }
 
-/// See [`parts::tried`].
+/// Calls [`parts::tried`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_kinds(scope_key: u64, a: u64, b: u64, rest: u64, kinds_at: u64) -> u64 {
     parts::tried(scope_key, a, b, rest, kinds_at)
 }
 
-/// See [`parts::bounded`].
+/// Calls [`parts::bounded`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_bound(at: u64, high: u64, low: u64) -> u64 {
     parts::bounded(at, high, low)
 }
 
-/// See [`parts::found`].
+/// Calls [`parts::found`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_find(hash: u64, key: *const FlowKey) -> u64 {
     parts::found(hash, key)
 }
 
-/// See [`parts::piece`].
+/// Calls [`parts::piece`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_piece(hash: u64, key: *const FlowKey) -> u64 {
     parts::piece(hash, key)
 }
 
-/// See [`parts::client`].
+/// Calls [`parts::client`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_client(hash: u64, key: *const FlowKey) -> u64 {
     parts::client(hash, key)
 }
 
-/// See [`parts::membered`].
+/// Calls [`parts::membered`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_member(at: u64, sought: u64) -> u64 {
     parts::membered(at, sought)
 }
 
-/// See [`parts::locked`].
+/// Calls [`parts::locked`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_lock(home: u64, owner: u64) -> u64 {
     parts::locked(home, owner)
 }
 
-/// See [`parts::claimed`].
+/// Calls [`parts::claimed`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_claim(hash: u64) -> u64 {
     parts::claimed(hash)
 }
 
-/// See [`parts::taken`].
+/// Calls [`parts::taken`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_take(map: u64, first: u64, last: u64) -> u64 {

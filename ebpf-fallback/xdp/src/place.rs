@@ -1,4 +1,4 @@
-//! Where the program runs, as the loader says: interfaces, addresses, the clock, the ways out.
+//! Runtime configuration from the loader, clock, and maps for rate limits and redirection.
 
 use crate::here::cpu;
 use crate::ports::{Place, Port};
@@ -16,20 +16,20 @@ use tables::token_bucket::SECOND_NS;
 
 #[btf_map]
 static PLACE: Array<Place, 1> = Array::new();
-/// The arms' ports again, to send out of the one that a packet did not come by.
+/// Ports of both arms, for redirection to the one on which a packet did not arrive.
 #[map]
 static OUT: DevMap = DevMap::with_max_entries(2, 0);
-/// A bit for each next hop whose neighbour somebody asked for; the loader takes them out.
+/// One bit per next hop whose MAC address is needed; the loader clears them.
 #[btf_map]
 static WANTED: Array<[AtomicU64; 8], 1024> = Array::new();
-/// Packets punted in a second, by processor; a region has room for no more of them.
+/// Punted packets of the current second, by CPU; a region supports at most 64 CPUs.
 #[btf_map]
 static PUNTED: Array<Punted, 64> = Array::new();
 
-/// ICMP errors of a second, by processor.
+/// Rate limiters of ICMP errors, by CPU.
 #[btf_map]
 static ERRORS: Array<ErrorLimit, 64> = Array::new();
-/// Flows begun lately, by processor.
+/// Rate limiters of new flows, by CPU.
 #[btf_map]
 static NEW_FLOWS: Array<NewFlowLimit, 64> = Array::new();
 
@@ -39,7 +39,7 @@ struct Punted {
     used: [u32; PUNT_CLASSES],
 }
 
-/// Where it runs.
+/// Returns the configuration from the loader.
 #[inline(always)]
 pub fn place() -> Option<&'static Place> {
     PLACE.get(0)
@@ -52,7 +52,7 @@ impl Place {
         ((monotonic_ns() / SECOND_NS) as u32).wrapping_add(self.skew_s)
     }
 
-    /// The same in nanoseconds, to a step of the kernel's tick.
+    /// Nanoseconds of the region's clock, with the resolution of the kernel's tick.
     #[inline(always)]
     fn now_ns(&self) -> u64 {
         let now = monotonic_ns();
@@ -60,7 +60,7 @@ impl Place {
             + now % SECOND_NS
     }
 
-    /// The port of an arm.
+    /// Returns the port of an arm.
     #[inline(always)]
     pub fn port(&self, arm: u8) -> &Port {
         if arm & 1 == 0 { &self.ports[0] } else { &self.ports[1] }
@@ -68,7 +68,7 @@ impl Place {
 }
 
 impl Port {
-    /// Its MAC address.
+    /// Returns the MAC address.
     #[inline(always)]
     pub fn mac(&self) -> [u8; 6] {
         let m = &self.mac;
@@ -79,17 +79,17 @@ impl Port {
 /// Nanoseconds of the kernel's monotonic clock.
 #[inline(always)]
 fn monotonic_ns() -> u64 {
-    // SAFETY: the call takes nothing and touches nothing.
+    // SAFETY: the helper has no arguments and no side effects.
     unsafe { bpf_ktime_get_coarse_ns() }
 }
 
-/// Sends the frame out of the other arm's port; false where there is none.
+/// Redirects the frame to the port of `arm`; returns false if there is none.
 #[inline(always)]
 pub fn redirect(arm: u8) -> bool {
     matches!(OUT.redirect(u32::from(arm & 1), 0), Ok(XDP_REDIRECT))
 }
 
-/// Notes that nobody knows the next hop's MAC address.
+/// Records that the next hop's MAC address is needed.
 #[inline(always)]
 pub fn want(next_hop: u32) {
     let Some(line) = WANTED.get(next_hop / 512) else { return };
@@ -100,11 +100,12 @@ pub fn want(next_hop: u32) {
     }
 }
 
-/// Whether one more packet of a class may be punted in this second; `limit` 0 is none.
+/// Counts a packet against the punt limit of its class in this second, and returns whether it is
+/// within it; `limit` 0 is unlimited.
 #[inline(always)]
 pub fn may_punt(work: &Work, class: PuntClass, limit: u32) -> bool {
     let Some(punted) = PUNTED.get_ptr_mut(cpu() & 63) else { return false };
-    // SAFETY: a CPU works on one packet at a time.
+    // SAFETY: a CPU processes one packet at a time.
     let punted = unsafe { &mut *punted };
     if punted.second != work.now_s {
         punted.second = work.now_s;
@@ -118,14 +119,14 @@ pub fn may_punt(work: &Work, class: PuntClass, limit: u32) -> bool {
     true
 }
 
-/// This processor's ICMP errors of the second.
+/// The ICMP error limiter of this CPU.
 #[inline(always)]
 pub fn error_limit() -> Option<&'static ErrorLimit> {
     ERRORS.get(cpu() & 63)
 }
 
-/// Whether this processor's limit of new flows admits one more; `translated`: one that needs its
-/// entry, by NAT or to a proxy.
+/// Returns whether this CPU's limit admits another new flow. `translated`: the flow needs its
+/// entry, for NAT or a proxy.
 #[inline(always)]
 pub fn admits_new_flow(work: &Work, translated: bool) -> bool {
     let limits = &work.set().settings().new_flow_limits;
@@ -133,7 +134,7 @@ pub fn admits_new_flow(work: &Work, translated: bool) -> bool {
     !limits.limit(translated) || limit.admits(limits, translated, place.now_ns())
 }
 
-/// Counts a flow that has begun towards that limit.
+/// Counts a flow that has begun against that limit.
 #[inline(always)]
 pub fn count_new_flow(work: &Work, translated: bool) {
     let limits = &work.set().settings().new_flow_limits;

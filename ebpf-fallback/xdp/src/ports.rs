@@ -1,26 +1,26 @@
-//! What the loader tells the program of where it runs. Compiled for the kernel and for the loader.
+//! Runtime configuration of the BPF program, compiled for the program and for the loader.
 
-/// An arm's port.
+/// The port of an arm.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Port {
-    /// Its interface.
+    /// Index of its interface.
     pub ifindex: u32,
-    /// Its MAC address, and zeros.
+    /// Its MAC address, followed by two zeros.
     pub mac: [u8; 8],
 }
 
-/// What the loader tells before the program is attached, and whenever it changes.
+/// Configuration that the loader writes before it attaches the program, and at each change.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Place {
-    /// The arms: ingress, egress. A one-armed appliance has the same twice.
+    /// Ports of the arms: ingress, egress. Both are the same on a one-armed appliance.
     pub ports: [Port; 2],
-    /// By which interfaces the kernel sends its probes of backends, for each arm; 0 for none.
+    /// Interfaces on which packets sent by the kernel arrive, by arm; 0 for none.
     pub kernel: [u32; 2],
-    /// Seconds of the region's clock less those of the kernel's monotonic one.
+    /// Seconds of the region's clock minus seconds of the kernel's monotonic clock.
     pub skew_s: u32,
-    /// Counts how often the program was told; what it remembers of before holds no more.
+    /// Number of configuration changes; data cached under another number is invalid.
     pub told: u32,
 }
 

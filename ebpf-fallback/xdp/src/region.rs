@@ -1,17 +1,17 @@
-//! The region's maps, as `tables` asks for them: one array for each section, by its name.
+//! Maps of the region for `tables`: one array per section, found by name.
 //!
-//! Whoever loads the program gives it the maps of a region, or their sizes. Bytes of a value are
-//! `Section::map_value_bytes`; how many rows there are is told in [`TOLD`].
+//! The loader replaces them by the maps of a region, or sets their sizes. The value sizes are those
+//! of `Section::map_value_bytes`; the numbers of rows are in [`TOLD`].
 
 use aya_ebpf::btf_maps::Array;
 use aya_ebpf::macros::btf_map;
 use tables::told::Told;
 
-/// What the loader says of the region.
+/// Constants that the loader sets.
 #[unsafe(no_mangle)]
 static TOLD: Told = Told::NOTHING;
 
-/// User space maps them (BPF_F_MMAPABLE).
+/// Map flag: user space can map the values (BPF_F_MMAPABLE).
 const MAPPED: usize = 1024;
 
 macro_rules! sections {

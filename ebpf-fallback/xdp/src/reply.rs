@@ -1,7 +1,7 @@
-//! Reply: answers that Weir makes of the packet itself, sent back the way it came.
+//! Reply: replies of the appliance itself, made from the packet and sent back to its sender.
 //!
-//! An ICMP error takes the place of the packet that it is about, as in the fastpath: cut down to
-//! what the error quotes, the outer headers moved forward by the error's own.
+//! An ICMP error replaces the packet that it concerns, as in fastpath: the packet is cut to what
+//! the error quotes, and the outer headers move forward by the size of the error's headers.
 
 use crate::encap::tells_too_big;
 use crate::frame::{cut_end, length, move_start, sum_from, window};
@@ -22,13 +22,13 @@ use tables::error_limit::{Sending, network_key};
 use tables::reason::DropReason;
 use tables::region::Region;
 
-/// Bytes that may stand in front of an inner packet: Ethernet with a tag, IPv6 or IPv4 with
+/// Maximum number of bytes in front of an inner packet: Ethernet with a tag, IPv6 or IPv4 with
 /// options, UDP, a tunnel header with options, an inner Ethernet header.
 const MOST_IN_FRONT: usize = 18 + 60 + 8 + 8 + 252 + 18;
-/// Most bytes of an error: its header and its quote.
+/// Maximum size of an error in bytes: its header and quote.
 const MOST_OF_ERROR: usize = 1280;
 
-/// The stage.
+/// The stage: replaces the packet by the reply in [`Work::reply`].
 #[xdp(frags)]
 pub fn reply(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
@@ -51,7 +51,7 @@ fn echo(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     Ok(work.out(VerdictCounter::Reply, work.arm))
 }
 
-/// A TCP reset takes the place of the segment that it answers, which is never shorter.
+/// Replaces a TCP segment by a reset, which is never longer.
 #[inline(always)]
 fn reset(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     done(part_reset(ctx))?;
@@ -79,17 +79,17 @@ extern "C" fn part_reset(ctx: *mut xdp_md) -> u32 {
     OPEN
 }
 
-/// Answers with an error, or drops for `silent`.
+/// Replies with an ICMP error, or drops the packet for the reason `silent`.
 #[inline(always)]
 fn trouble(ctx: *mut xdp_md, work: &mut Work, silent: DropReason) -> Result<u32, u32> {
-    // A packet from the kernel is the kernel's own: it learns of too-big from its own routes.
+    // Packets of this host's kernel get no error: the kernel finds the MTU in its own routes.
     let wanted = work.arrival != Arrival::Kernel
         && icmp::may_answer(&work.inner)
         && (work.reply == Reply::TimeExceeded || tells_too_big(work));
     if !wanted || part_within_limit() != OPEN {
         return Err(work.drop(silent));
     }
-    // What lies in other buffers is not quoted: all headers are in the first one.
+    // Bytes in further buffers are not quoted; all headers are in the first one.
     let end = usize::from(work.inner.at) + icmp::quote_len(&work.inner);
     let end = end.min(window(ctx).len());
     let cut = length(ctx) as i32 - end as i32;
@@ -107,7 +107,8 @@ fn trouble(ctx: *mut xdp_md, work: &mut Work, silent: DropReason) -> Result<u32,
     Ok(work.out(VerdictCounter::Reply, work.arm))
 }
 
-/// Whether an error to this packet's sender is within the limits; counts one that is not.
+/// Returns [`OPEN`] if an error to this packet's sender is within the limits; counts errors that
+/// are not.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_within_limit() -> u32 {
@@ -123,7 +124,7 @@ extern "C" fn part_within_limit() -> u32 {
     FINISH
 }
 
-/// Moves all in front of the inner packet to the frame's start.
+/// Moves everything in front of the inner packet to the start of the frame.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_move_front(ctx: *mut xdp_md) -> u32 {
@@ -134,7 +135,7 @@ extern "C" fn part_move_front(ctx: *mut xdp_md) -> u32 {
         if i * 2 >= front {
             return OPEN;
         }
-        // Headers are of whole words of 16 bits.
+        // Headers have an even length.
         let moved = w.load::<u16>(by + i * 2).and_then(|word| w.store(i * 2, word));
         if moved.is_err() {
             return FINISH;
@@ -143,7 +144,7 @@ extern "C" fn part_move_front(ctx: *mut xdp_md) -> u32 {
     OPEN
 }
 
-/// Writes the error behind the outer headers, and mends their lengths.
+/// Writes the error after the outer headers, and corrects their lengths.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_error(ctx: *mut xdp_md) -> u32 {
@@ -162,7 +163,7 @@ extern "C" fn part_error(ctx: *mut xdp_md) -> u32 {
     OPEN
 }
 
-/// Makes the outer headers say that the packet ends where the frame does.
+/// Sets the lengths in the outer headers to the end of the frame.
 #[inline(always)]
 fn ends_here(w: &mut Window<'_>, work: &Work) -> Result<(), Short> {
     if work.arrival == Arrival::Plain {
@@ -170,13 +171,14 @@ fn ends_here(w: &mut Window<'_>, work: &Work) -> Result<(), Short> {
     }
     let end = w.len();
     match relength(w, &work.outer, end)? {
-        // A sum over all of it is more than the verifier follows, and none is as right.
+        // Computing the checksum of the whole packet exceeds the verifier's limit; a zero checksum
+        // is valid as well.
         Some(udp) => w.store(udp + 6, 0_u16),
         None => Ok(()),
     }
 }
 
-/// Turns the frame around, whatever it is in.
+/// Reverses the direction of the frame, with or without a tunnel.
 #[inline(always)]
 fn send_back(w: &mut Window<'_>, work: &Work) -> Result<(), Short> {
     match work.arrival {
@@ -184,7 +186,7 @@ fn send_back(w: &mut Window<'_>, work: &Work) -> Result<(), Short> {
         _ => return_in_place(w, &work.outer)?,
     }
     if work.inner_eth != 0 {
-        // From us to the sender: the frame inside VXLAN turns around too. A swap changes no sum.
+        // The frame inside VXLAN is reversed too. Swapping addresses does not change checksums.
         ethernet::swap_at(w, work.inner_eth)?;
     }
     Ok(())

@@ -1,4 +1,5 @@
-//! Select: for packets of no known flow, which service, which backend, or whose else they are.
+//! Select: chooses service and backend for packets of unknown flows, or handles packets without a
+//! service.
 
 use crate::next::{ENCAP, FINISH, FRONT, OPEN, REMEMBER, START, STAY, go, raw};
 use crate::origin::{goes_back, unknown};
@@ -15,7 +16,7 @@ use tables::reason::DropReason;
 use tables::record::{LOCAL_ADDRS, Mode, NAT_ADDRS, NONE, NoService};
 use tables::set::QuotedService;
 
-/// The stage.
+/// The stage: selects service and backend of a packet whose flow is unknown.
 #[xdp(frags)]
 pub fn select(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
@@ -51,7 +52,7 @@ fn choose(ctx: *mut xdp_md, work: &mut Work) -> u32 {
     for_nobody(work)
 }
 
-/// An ICMP error about an answer of a flow that is in no table: see the fastpath's `select`.
+/// Handles an ICMP error about a reply of a flow that is in no table: see fastpath's `select`.
 #[inline(always)]
 fn for_quote(work: &mut Work) -> u32 {
     let plain = work.arrival == Arrival::Plain;
@@ -66,11 +67,11 @@ fn for_quote(work: &mut Work) -> u32 {
     }
 }
 
-/// What [`part_quoted_service`] says besides [`OPEN`], [`FINISH`] (the service's flows can't be
-/// found by selection) and [`NONE`]: the service's source ranges refuse the client.
+/// Result of [`part_quoted_service`]: the service's source ranges reject the client. Its other
+/// results are [`OPEN`], [`FINISH`] (selection cannot find the service's flows) and [`NONE`].
 const REFUSED: u32 = 40;
 
-/// Sets the service of an error by what it quotes.
+/// Sets the service of an ICMP error by the packet that it quotes.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_quoted_service() -> u32 {
@@ -86,7 +87,7 @@ extern "C" fn part_quoted_service() -> u32 {
     }
 }
 
-/// The service of the packet, or [`NONE`].
+/// Returns the service of the packet, or [`NONE`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_frontend() -> u32 {
@@ -95,7 +96,7 @@ extern "C" fn part_frontend() -> u32 {
     work.set().frontend(work.scope_key, &ip.dst, ip.dport, ip.proto).unwrap_or(NONE)
 }
 
-/// Whether the service's source ranges admit the client; 1 for yes.
+/// Returns 1 if the service's source ranges permit the client, else 0.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_admits() -> u32 {
@@ -104,13 +105,13 @@ extern "C" fn part_admits() -> u32 {
     u32::from(set.service(work.service).is_none_or(|service| set.admits(service, client)))
 }
 
-/// Whether the packet is to a port that this machine itself answers on: it goes past frontends of
-/// any port and of networks. 0 for no.
+/// Returns nonzero if the packet is addressed to a port on which this host listens; such packets
+/// bypass frontends with any port and frontends of networks.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_own_port() -> u32 {
     let Some(work) = work() else { return 0 };
-    // An error is to the port from which what it quotes was sent.
+    // The destination of an error is the port from which the quoted packet was sent.
     let (addr, proto, port) = match work.quotes {
         true => (&work.quoted.src, work.quoted.proto, work.quoted.sport),
         false => (&work.inner.dst, work.inner.proto, work.inner.dport),
@@ -118,7 +119,7 @@ extern "C" fn part_own_port() -> u32 {
     u32::from(work.set().settings().own_port(addr, proto, port))
 }
 
-/// The service's backend for the packet's flow.
+/// Selects the service's backend for the packet's flow, and returns the next stage.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_pick() -> u32 {
@@ -138,7 +139,7 @@ extern "C" fn part_pick() -> u32 {
     }
     let begins = !work.quotes && !work.limited;
     if begins && service.mode != Mode::Nat as u8 && !work.uses_direct_return(service.mode) {
-        // Prefetched here so that its cache misses overlap with that of the backend's slot.
+        // Prefetched here, so that its cache misses overlap with that of the backend's slot.
         work.back = FlowKey { scope: SCOPE_PLAIN, ..work.key };
         work.back_side = work.side;
         work.prefetch_back_entry();
@@ -155,7 +156,7 @@ extern "C" fn part_pick() -> u32 {
     }
 }
 
-/// Whether a frontend on whatever port has the packet's address; 1 for yes.
+/// Returns 1 if a frontend on any port has the packet's address, else 0.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_marked() -> u32 {
@@ -163,8 +164,8 @@ extern "C" fn part_marked() -> u32 {
     u32::from(work.set().address_marked(work.scope_key, &work.inner.dst))
 }
 
-/// Whether the source is martian or a frontend's address; 1 for yes. A gateway's packet may come
-/// from another frontend's address: see the fastpath's `select`.
+/// Returns 1 if the source is martian or a frontend's address, else 0. A gateway's packet may come
+/// from another frontend's address: see fastpath's `select`.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_martian() -> u32 {
@@ -175,7 +176,7 @@ extern "C" fn part_martian() -> u32 {
     u32::from(src.is_martian() || src == dst || plain && marked())
 }
 
-/// Whether the packet is to a source of probes; 1 for yes.
+/// Returns 1 if the packet is addressed to a probe source, else 0.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_probes() -> u32 {
@@ -183,8 +184,8 @@ extern "C" fn part_probes() -> u32 {
     u32::from(work.set().probe(&work.inner.dst).is_some())
 }
 
-/// Whether the packet is to an address of ours: 1; to one that NAT or IP in IP sends from: 2; both:
-/// 3.
+/// Returns a bit mask: [`LOCAL`] if the packet is addressed to a local address, [`SOURCES`] if it
+/// is addressed to a source of NAT or IP-in-IP.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_own() -> u32 {
@@ -218,7 +219,8 @@ extern "C" fn part_own() -> u32 {
 const LOCAL: u32 = 1;
 const SOURCES: u32 = 2;
 
-/// A later fragment whose first one has not come by: it can only go where addresses alone decide.
+/// Handles a later fragment whose first fragment is unknown: addresses alone determine where it
+/// goes.
 #[inline(always)]
 fn later_fragment(work: &mut Work) -> u32 {
     let ours = part_marked() != 0
@@ -229,10 +231,10 @@ fn later_fragment(work: &mut Work) -> u32 {
     for_nobody(work)
 }
 
-/// What no service claims.
+/// Handles a packet that no service matches.
 #[inline(always)]
 fn for_nobody(work: &mut Work) -> u32 {
-    // Few packets depend on it, so that only those look it up.
+    // Looked up only for the few packets that depend on it.
     let request = matches!(work.inner.kind, L4::IcmpEcho { request: true });
     let marked = (request || work.is_first()) && part_marked() != 0;
     if marked && request {
@@ -245,7 +247,7 @@ fn for_nobody(work: &mut Work) -> u32 {
         return for_gateway(work, marked);
     }
     let own = part_own();
-    // A probe's answer comes plain from a backend that answers its clients directly.
+    // A backend that replies to clients directly sends its probe replies plain.
     if own & LOCAL != 0 || part_probes() != 0 || work.inner.dst.is_link_local() {
         return punt(work);
     }

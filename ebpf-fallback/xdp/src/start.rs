@@ -1,5 +1,5 @@
-//! Start: what a new flow is made of: its path, its gateway's side, its NAT port. `insert` puts it
-//! into the table.
+//! Start: prepares a new flow: its path, its gateway leg and its NAT port. `insert` inserts it into
+//! the table.
 
 use crate::encap::part_local;
 use crate::frame::window;
@@ -21,7 +21,7 @@ use tables::reason::DropReason;
 use tables::record::{Mode, NAT_ADDRS, NONE};
 use tables::region::Region;
 
-/// The stage. It is entered again for each further address that NAT sends from.
+/// The stage. It is entered again for each further NAT address.
 #[xdp(frags)]
 pub fn start(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
@@ -59,7 +59,7 @@ fn begin(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     } else if dsr || service.mode == Mode::Tunnel as u8 {
         work.path.mode = Mode::Tunnel as u8;
         note(ctx, work);
-        // The stage `select` set the key and its hash.
+        // The stage `select` has set the key and its hash.
         work.has_back = true;
     } else {
         return Err(work.drop(DropReason::NoBackend));
@@ -71,7 +71,7 @@ fn begin(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     Ok(INSERT)
 }
 
-/// The gateway's side of the new flow.
+/// Reads the gateway leg of the new flow.
 #[inline(always)]
 fn came_from(ctx: *mut xdp_md, work: &mut Work) -> Result<(), u32> {
     (work.begins, work.from_initiator, work.has_back) = (true, true, false);
@@ -82,7 +82,8 @@ fn came_from(ctx: *mut xdp_md, work: &mut Work) -> Result<(), u32> {
     Ok(())
 }
 
-/// Begins a flow to the service's proxy: translated to our address, from the client's own.
+/// Begins a flow to the service's proxy: translated to a local address, with the client's own
+/// address as source.
 #[inline(always)]
 fn begin_redirect(ctx: *mut xdp_md, work: &mut Work, proxy: u16) -> Result<u32, u32> {
     match work.inner.kind {
@@ -111,8 +112,8 @@ fn begin_nat(work: &mut Work) -> Result<u32, u32> {
     Ok(next_port(work))
 }
 
-/// A port of ours towards the backend, of the first address that has one; where none has, that of a
-/// flow that may be evicted for it.
+/// Allocates a NAT port towards the backend from the first address that has one; if none has, that
+/// of a flow that can be evicted.
 #[inline(always)]
 fn next_port(work: &mut Work) -> u32 {
     let mut port = 0;
@@ -123,7 +124,7 @@ fn next_port(work: &mut Work) -> u32 {
             _ => {}
         }
         work.reason = DropReason::NatPortsExhausted;
-        // The compiler knows what the function can return, and the verifier doesn't.
+        // The compiler knows the range of the result, but the verifier does not.
         port = black_box(part_nat_port()) as u16;
         if port != 0 {
             break;
@@ -141,7 +142,7 @@ fn next_port(work: &mut Work) -> u32 {
     INSERT
 }
 
-/// Gives the flow this port of ours, and its entry towards the backend the key with it.
+/// Sets the flow's NAT port, and the key of its entry towards the backend.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_nat_back(port: u32) -> u32 {
@@ -153,14 +154,14 @@ extern "C" fn part_nat_back(port: u32) -> u32 {
     OPEN
 }
 
-/// What [`part_nat_address`] says: it is [`Forward::nat_addr`] now.
+/// Result of [`part_nat_address`]: [`Forward::nat_addr`] is set.
 const TAKEN: u32 = 0;
-/// It is of another family.
+/// Result: the address has another family.
 const OTHER: u32 = 1;
-/// There are no more.
+/// Result: there are no further addresses.
 const END: u32 = 2;
 
-/// Takes the next address that NAT sends from, if it is of the backend's family.
+/// Uses the next NAT address, if it has the backend's family.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_nat_address() -> u32 {
@@ -182,7 +183,7 @@ extern "C" fn part_nat_address() -> u32 {
     TAKEN
 }
 
-/// A port towards the backend from the map of that address; 0 for none.
+/// Allocates a port towards the backend from the map of that address; returns 0 if there is none.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_nat_port() -> u32 {
@@ -191,8 +192,8 @@ extern "C" fn part_nat_port() -> u32 {
     claim(work.nat_map, settings.nat_port_first, settings.nat_port_last).into()
 }
 
-/// A port of a used-up map of one of the addresses, taken from a flow that may be evicted, or 0:
-/// see the fastpath's `evicted_port`.
+/// Takes over a port of an exhausted map from a flow that can be evicted; returns 0 if there is
+/// none: see fastpath's `evicted_port`.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_evicted_port() -> u32 {
@@ -224,7 +225,7 @@ extern "C" fn part_evicted_port() -> u32 {
     0
 }
 
-/// The port that was allocated longest ago, or 0; another one each time.
+/// Returns the port that was allocated longest ago, or 0; each call returns another one.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_oldest() -> u32 {
@@ -234,7 +235,8 @@ extern "C" fn part_oldest() -> u32 {
     nat_ports().oldest(work.nat_map, range, (cpu(), Region.lcores())).unwrap_or(0).into()
 }
 
-/// Finds the flow of a protocol that has this port towards the backend: [`Work::hit`].
+/// Finds the flow of protocol `proto` that has this port towards the backend and stores it in
+/// [`Work::hit`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_holder(port: u32, proto: u32) -> u32 {
@@ -247,7 +249,7 @@ extern "C" fn part_holder(port: u32, proto: u32) -> u32 {
     OPEN
 }
 
-/// Ends that flow; not [`OPEN`] where it was confirmed.
+/// Evicts that flow; returns a value other than [`OPEN`] if it is confirmed.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_evict() -> u32 {

@@ -1,4 +1,4 @@
-//! Stay: a client of a service with affinity goes where it went before, or is given a backend.
+//! Stay: applies session affinity, or selects a backend for a client without an entry.
 
 use crate::here::{affinities, page};
 use crate::next::{FINISH, START, go, raw};
@@ -10,7 +10,7 @@ use tables::counters::Counter;
 use tables::reason::DropReason;
 use tables::record::NONE;
 
-/// The stage.
+/// The stage: sets the backend by affinity or selection, and records it.
 #[xdp(frags)]
 pub fn stay(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
@@ -21,7 +21,7 @@ pub fn stay(ctx: XdpContext) -> u32 {
     }
     let next = match work.backend {
         NONE => work.drop(DropReason::NoBackend),
-        // An error about a client's flow is nothing that the client sent.
+        // An error about a client's flow was not sent by the client.
         _ if work.quotes => START,
         _ => {
             part_keep();
@@ -36,7 +36,7 @@ fn client(work: &Work) -> Client {
     Client { scope: work.scope, service: work.service, addr: *work.client() }
 }
 
-/// The backend that the client stays with, if it may; else [`NONE`].
+/// Returns the backend to which the client has valid affinity, else [`NONE`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_stays() -> u32 {
@@ -49,7 +49,7 @@ extern "C" fn part_stays() -> u32 {
     }
 }
 
-/// The backend that the client is given, of whom nothing is known.
+/// Selects a backend for a client without an entry.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_settles() -> u32 {
@@ -59,7 +59,7 @@ extern "C" fn part_settles() -> u32 {
     set.pick(service, affinities().hash(&client(work))).unwrap_or(NONE)
 }
 
-/// Notes it.
+/// Writes the client's affinity entry.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_keep() -> u32 {

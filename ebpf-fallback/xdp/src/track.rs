@@ -1,4 +1,4 @@
-//! Track: a packet of a known flow keeps its backend, whatever the tables say today.
+//! Track: keeps the packets of a known flow on its backend, regardless of the current tables.
 
 use crate::frame::window;
 use crate::here::{flows, page};
@@ -14,7 +14,7 @@ use tables::flow::{Missed, PATH_ONE_WAY, PATH_REDIRECT, PATH_RESPONDER_LEG, TcpS
 use tables::reason::DropReason;
 use tables::record::{BackendState, Mode, WhenFailed};
 
-/// The stage.
+/// The stage: handles a packet of a known flow.
 #[xdp(frags)]
 pub fn track(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
@@ -24,12 +24,12 @@ pub fn track(ctx: XdpContext) -> u32 {
     }
     let next = either(known(ctx, work));
     if next == SELECT || next == REPLY {
-        work.known = false; // It is not the packet's flow any more.
+        work.known = false; // The flow has ended or does not apply.
     }
     go(ctx, next)
 }
 
-/// Decides for a packet of a known flow.
+/// Handles a packet of a known flow.
 #[inline(always)]
 fn known(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     match part_forward() {
@@ -38,7 +38,7 @@ fn known(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     }
     let kernels = work.arrival == Arrival::Kernel;
     if work.path.flags & PATH_REDIRECT != 0 && kernels == work.hit.is_front() {
-        return Err(SELECT); // To the proxy's own port, and not by its service.
+        return Err(SELECT); // Addressed to the proxy's own port, not to its service.
     }
     let answer = is_answer(work);
     if !answer {
@@ -52,7 +52,7 @@ fn known(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
         }
     }
     if !answer && work.path.mode == Mode::Nat as u8 && !work.from_initiator {
-        return Err(SELECT); // From the service's own address towards the client: not ours.
+        return Err(SELECT); // Sent from the service's own address to the client.
     }
     flows().touch(&work.hit, work.now_s);
     work.service = work.path.service;
@@ -65,7 +65,7 @@ fn known(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
         if work.arrival == Arrival::Backend && work.outer.src != work.path.backend_addr {
             return Err(work.drop(DropReason::UnknownBackendTunnel));
         }
-        // A flow is confirmed once its client went on after an answer.
+        // A flow is confirmed once its client sends after a reply.
         part_note();
         return Ok(FRONT);
     }
@@ -75,7 +75,7 @@ fn known(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     Ok(towards_backend(work))
 }
 
-/// Copies the path out.
+/// Reads the path.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_forward() -> u32 {
@@ -87,25 +87,26 @@ extern "C" fn part_forward() -> u32 {
     }
 }
 
-/// Which way: true from the backend's side to the gateway or client.
+/// Returns true for packets from the backend's side to the gateway or client.
 #[inline(always)]
 fn is_answer(work: &Work) -> bool {
     match work.arrival {
-        // Of the kernel's only a proxy's answers come so far.
+        // Only replies of proxies reach this point from the kernel.
         Arrival::Backend | Arrival::Kernel => true,
         Arrival::Plain => !work.hit.is_front() || !work.from_initiator,
         Arrival::Gateway => false,
     }
 }
 
-/// Not [`OPEN`] when the flow's backend is gone, when a new connection on the old 5-tuple should
-/// choose anew, and when its service says so of failed backends.
+/// Returns [`OPEN`] if the flow keeps its backend. It does not if the backend is gone, if a new
+/// connection on the old 5-tuple should be assigned anew, or if the service does not keep flows of
+/// failed backends.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_keeps_backend() -> u32 {
     let Some(work) = work() else { return FINISH };
     if work.remembered {
-        // The first piece of a datagram was here before, and is one packet.
+        // The first fragment of a datagram passed here before, and counts as one packet.
         return OPEN;
     }
     let Some(backend) = work.set().backend(work.path.backend) else {
@@ -128,8 +129,8 @@ extern "C" fn part_keeps_backend() -> u32 {
     OPEN
 }
 
-/// What the service says of flows whose backend has failed: [`OPEN`] where they stay, [`SELECT`]
-/// where they move, [`REPLY`] where the client is answered with a reset.
+/// Returns how the service handles a flow whose backend has failed: [`OPEN`] to keep it, [`SELECT`]
+/// to move it, [`REPLY`] to reset the client's connection.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_when_failed() -> u32 {
@@ -147,8 +148,8 @@ extern "C" fn part_when_failed() -> u32 {
     }
 }
 
-/// As [`part_keeps_backend`], of a flow without one: only to a proxy it goes on. A new connection
-/// on the old 5-tuple asks its service once more.
+/// As [`part_keeps_backend`] for a flow without a backend, which continues only if it goes to a
+/// proxy. A new connection on the old 5-tuple is assigned anew.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_keeps_proxy() -> u32 {
@@ -163,7 +164,7 @@ extern "C" fn part_keeps_proxy() -> u32 {
     }
 }
 
-/// Notes for the flow what the packet says to its state.
+/// Updates the flow's state by the packet.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_note() -> u32 {
@@ -185,7 +186,7 @@ extern "C" fn part_end_flow() -> u32 {
     OPEN
 }
 
-/// Whether the gateway's side of the packet is another than what the flow has of this direction.
+/// Returns whether the gateway leg of the packet differs from that of the flow in this direction.
 #[inline(always)]
 fn has_other_leg(ctx: *mut xdp_md, work: &mut Work) -> bool {
     if !work.hit.is_front() || work.path.flags & PATH_ONE_WAY != 0 {

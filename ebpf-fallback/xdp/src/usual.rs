@@ -1,15 +1,17 @@
-//! The usual packet from a gateway: all of its journey in one program.
+//! The usual packet from a gateway: its whole journey in one program.
 //!
-//! Most of what a gateway sends is of one build: GENEVE over IPv4 with the gateway's three options,
-//! or VXLAN over IPv4, a whole TCP or UDP packet inside, in one buffer; between strangers, or of a
-//! known flow that goes on to its backend as before, by NAT or by a GENEVE tunnel. For that the
-//! stages' work is done here, by the same functions of `packet` and `tables`, but with every offset
-//! a constant, and without asking twice. What is not quite so goes on with the stages: from the
-//! first one, or behind `decap` where the headers were in order. Until a packet is written to,
-//! nothing is changed that they wouldn't change too.
+//! Most packets of a gateway have one format: GENEVE over IPv4 with the gateway's three options, or
+//! VXLAN over IPv4, containing a whole TCP or UDP packet, in one buffer. They either match no
+//! service and no flow, or belong to a known flow that continues to its backend by NAT or a GENEVE
+//! tunnel. For these, this program does the work of the stages by the same functions of `packet`
+//! and `tables`, but with constant offsets and without repeated lookups.
 //!
-//! Each build is an instance of the same functions: `VXLAN` is the tunnel, else GENEVE, and `V6`
-//! the family inside, and of the backends.
+//! Any other packet continues with the stages: with the first one, or after `decap` if its headers
+//! were valid. Until a packet is written to, nothing is changed that the stages would not change as
+//! well.
+//!
+//! Each format is an instance of the same functions: `VXLAN` selects the tunnel instead of GENEVE,
+//! and `V6` the family of the inner packet and of the backends.
 
 use crate::classify::between_strangers;
 use crate::encap::{Way, headers, local};
@@ -45,59 +47,59 @@ use tables::record::{BackendState, Mode, NONE, Service, TUNNEL_CROSS, Tunnel};
 use tables::region::Region;
 use tables::set::TableSet;
 
-/// Where the outer headers begin: Ethernet, IPv4, UDP, the tunnel's.
+/// Offsets of the outer headers: Ethernet, IPv4, UDP, tunnel.
 const IP: u16 = ethernet::HEADER as u16;
 const L4: u16 = IP + 20;
 const TUNNEL: u16 = L4 + 8;
-/// GENEVE's options.
+/// Offset of GENEVE's options.
 const OPTIONS: u16 = TUNNEL + geneve::HEADER as u16;
-/// VXLAN's inner Ethernet header.
+/// Offset of VXLAN's inner Ethernet header.
 const INNER_ETH: u16 = TUNNEL + vxlan::HEADER as u16;
 
-/// Where the packet inside begins.
+/// Offset of the inner packet.
 const fn inner_at(vxlan: bool) -> u16 {
     if vxlan { INNER_ETH + ethernet::HEADER as u16 } else { OPTIONS + geneve::OWN_OPTIONS as u16 }
 }
 
-/// Bytes that a frame has less without its tunnel.
+/// Bytes that a frame loses with its tunnel.
 const fn tunnel_len(vxlan: bool) -> u16 {
     inner_at(vxlan) - ethernet::HEADER as u16
 }
 
-/// The packet's Ethernet type.
+/// EtherType of the family.
 pub const fn ethertype(v6: bool) -> u16 {
     if v6 { ethernet::IPV6 } else { ethernet::IPV4 }
 }
 
-/// How many of our addresses are looked through for the one towards a backend.
+/// Number of local addresses searched for the one towards a backend.
 const LOCALS: usize = 4;
 
-/// How a frame came.
+/// How a frame arrived.
 #[derive(Clone, Copy)]
 pub struct Came {
-    /// By which arm.
+    /// Arm on which it arrived.
     pub arm: u8,
-    /// How, as far as that is known.
+    /// Kind of arrival, as far as it is known.
     pub arrival: Arrival,
-    /// By which interface.
+    /// Index of the interface.
     pub ifindex: u32,
-    /// When, in seconds of the region's clock.
+    /// Time of arrival, in seconds of the region's clock.
     pub now_s: u32,
-    /// Under which tables.
+    /// Generation of the tables that apply.
     pub generation: u32,
 }
 
-/// Where a packet goes on to.
+/// How a packet leaves.
 pub struct Exit {
-    /// What it is counted as.
+    /// Verdict under which it is counted.
     pub verdict: VerdictCounter,
-    /// By which arm it leaves.
+    /// Arm by which it leaves.
     pub arm: u8,
-    /// Its service, or [`NONE`].
+    /// Service id, or [`NONE`].
     pub service: u32,
-    /// Its backend, or [`NONE`].
+    /// Backend id, or [`NONE`].
     pub backend: u32,
-    /// Bytes of the frame as it leaves.
+    /// Size of the frame as it leaves, in bytes.
     pub left: u64,
 }
 
@@ -118,17 +120,16 @@ macro_rules! stages {
 }
 
 stages! {
-    /// The stage of IPv6 in GENEVE.
+    /// Stage of IPv6 in GENEVE.
     geneve6 false true;
-    /// The stage of IPv4 in VXLAN.
+    /// Stage of IPv4 in VXLAN.
     vxlan4 true false;
-    /// The stage of IPv6 in VXLAN.
+    /// Stage of IPv6 in VXLAN.
     vxlan6 true true;
 }
 
-/// Does the whole journey of a frame, if it is a usual one, and says what becomes of it; else the
-/// stage that it goes on with. Of `work` it uses the two headers, and fills in what that stage
-/// wants to find.
+/// Forwards a usual frame and returns the XDP action; otherwise returns the next stage as an error.
+/// It uses the two headers of `work`, and fills in what that stage needs.
 #[inline(always)]
 pub fn usual<const VXLAN: bool, const V6: bool>(
     ctx: *mut xdp_md,
@@ -141,7 +142,7 @@ pub fn usual<const VXLAN: bool, const V6: bool>(
     let era = era(place, came.now_s);
     let (known, tunnel) = read::<VXLAN, V6>(w, work, set, era).ok_or(OUTER)?;
     let strangers = between_strangers(set, tunnel, &work.inner);
-    // A flow's entry is asked for before anything else that takes time.
+    // The lookup of the flow begins before other work, to hide its latency.
     let asking = if strangers { None } else { ask::<true>(known.scope, &work.inner) };
     if !is_sound::<VXLAN, V6>(w, work, place, tunnel, came.arm) {
         return Err(OUTER);
@@ -169,7 +170,7 @@ pub fn usual<const VXLAN: bool, const V6: bool>(
     Ok(leave(ctx, work, place, came, (bytes, exit, done)))
 }
 
-/// Counts and sends a packet of so many bytes that was written as it leaves.
+/// Counts and sends a packet of `bytes` bytes that was written in its final form.
 #[inline(always)]
 pub fn leave(
     ctx: *mut xdp_md,
@@ -186,7 +187,7 @@ pub fn leave(
     }
     let action = sent(place, exit.arm, came.ifindex);
     if action == XDP_DROP {
-        // It tries once more, in vain, and says so.
+        // It retries, fails again and counts the drop.
         begin(work, came);
         (work.came, work.service) = (bytes, exit.service);
         work.out(exit.verdict, exit.arm);
@@ -196,7 +197,7 @@ pub fn leave(
     action
 }
 
-/// Fills in what is known of any frame.
+/// Initializes the record with what is known of any frame.
 #[inline(always)]
 pub fn begin(work: &mut Work, came: &Came) {
     work.begin();
@@ -205,7 +206,7 @@ pub fn begin(work: &mut Work, came: &Came) {
 }
 
 impl Work {
-    /// What [`begin`] filled in.
+    /// Returns what [`begin`] stored.
     #[inline(always)]
     pub fn came_as(&self) -> Came {
         let Work { arm, arrival, ifindex, now_s, generation, .. } = *self;
@@ -213,7 +214,7 @@ impl Work {
     }
 }
 
-/// Counts a packet of so many bytes that goes, as [`finish`] does it of any.
+/// Counts a forwarded packet of `came` bytes, as [`finish`] counts any packet.
 #[inline(always)]
 fn count(arm: u8, exit: &Exit, came: u64) {
     let page = page();
@@ -225,7 +226,7 @@ fn count(arm: u8, exit: &Exit, came: u64) {
     }
 }
 
-/// Reads the headers, and recognises the tunnel. Whether all of it is in order, [`is_sound`] asks.
+/// Reads the headers and identifies the tunnel. [`is_sound`] validates them.
 #[inline(always)]
 fn read<const VXLAN: bool, const V6: bool>(
     w: &Window<'_>,
@@ -238,7 +239,7 @@ fn read<const VXLAN: bool, const V6: bool>(
     if !plain || !work.outer.read_usual(w, IP, ethernet::IPV4) {
         return None;
     }
-    // Which class the options have to be of, only the tunnel says; of which tunnel, the endpoint.
+    // The tunnel determines the class of the options, and the endpoint determines the tunnel.
     let known = recognise(era, set.generation(), &work.outer, endpoint::<VXLAN>(w))?;
     if !work.inner.read_usual(w, inner_at(VXLAN), ethertype(V6)) {
         return None;
@@ -246,7 +247,7 @@ fn read<const VXLAN: bool, const V6: bool>(
     Some((known, set.tunnel(known.tunnel.into())?))
 }
 
-/// Whether a frame is to the port of an arm.
+/// Returns whether a frame is addressed to the port of an arm.
 #[inline(always)]
 pub fn is_to_us(w: &Window<'_>, place: &Place, arm: u8) -> bool {
     let ours = place.port(arm).mac;
@@ -255,7 +256,8 @@ pub fn is_to_us(w: &Window<'_>, place: &Place, arm: u8) -> bool {
     w.load::<u32>(0) == Ok(first) && w.load::<u16>(4) == Ok(last)
 }
 
-/// Whether it is a frame to us in one buffer, its headers in order and its options as usual.
+/// Returns whether it is a frame to this port in one buffer with valid headers and the usual
+/// options.
 #[inline(always)]
 fn is_sound<const VXLAN: bool, const V6: bool>(
     w: &Window<'_>,
@@ -278,7 +280,7 @@ fn is_sound<const VXLAN: bool, const V6: bool>(
         && (tunnel.inner_mtu == 0 || end - inner_at(VXLAN) <= tunnel.inner_mtu)
 }
 
-/// Whether the tunnel's header is in order and its options as usual.
+/// Returns whether the tunnel header is valid and has the usual options.
 #[inline(always)]
 fn is_tunnel_sound<const VXLAN: bool, const V6: bool>(w: &Window<'_>, tunnel: &Tunnel) -> bool {
     if VXLAN {
@@ -293,7 +295,7 @@ fn is_tunnel_sound<const VXLAN: bool, const V6: bool>(w: &Window<'_>, tunnel: &T
         && header.protocol == ethertype(V6)
 }
 
-/// GENEVE's endpoint, where the first option has it, or VXLAN's VNI.
+/// Returns GENEVE's endpoint from its usual position in the first option, or VXLAN's VNI.
 #[inline(always)]
 fn endpoint<const VXLAN: bool>(w: &Window<'_>) -> u64 {
     if VXLAN {
@@ -302,13 +304,13 @@ fn endpoint<const VXLAN: bool>(w: &Window<'_>) -> u64 {
     u64::from_be(w.load(usize::from(OPTIONS) + 4).unwrap_or(0))
 }
 
-/// The tunnel's VNI, at the same place in both.
+/// Returns the VNI, which is at the same offset in both.
 #[inline(always)]
 fn vni(w: &Window<'_>) -> u32 {
     w.be32(usize::from(TUNNEL) + 4).unwrap_or(0) >> 8
 }
 
-/// Notes what else `decap` finds out.
+/// Stores the remaining results of `decap`.
 #[inline(always)]
 fn note<const VXLAN: bool, const V6: bool>(
     w: &Window<'_>,
@@ -331,20 +333,20 @@ fn note<const VXLAN: bool, const V6: bool>(
     (work.inner_at, work.inner_type) = (inner_at(VXLAN), ethertype(V6));
 }
 
-/// The outer packet, with its places as constants.
+/// The outer packet, with its offsets as constants.
 #[inline(always)]
 fn outer(work: &Work) -> Ip {
     Ip { at: IP, l4: L4, v6: false, ..work.outer }
 }
 
-/// The packet inside, likewise.
+/// The inner packet, with its offsets as constants.
 #[inline(always)]
 fn inner<const VXLAN: bool, const V6: bool>(work: &Work) -> Ip {
     let at = inner_at(VXLAN);
     Ip { at, l4: at + if V6 { 40 } else { 20 }, v6: V6, ..work.inner }
 }
 
-/// `return`, as the stage `encap` does it.
+/// `return`, as in the stage `encap`.
 #[inline(always)]
 fn send_back<const VXLAN: bool>(
     w: &mut Window<'_>,
@@ -365,13 +367,13 @@ fn send_back<const VXLAN: bool>(
     Ok((arm, done.map_err(|Short| DropReason::TooShort)))
 }
 
-/// A packet of a known flow, and its way to the backend.
+/// A packet of a known flow and its route to the backend.
 struct Onward {
     met: Met<'static>,
     path: Forward,
     way: Way,
     hash: u64,
-    /// By a service's tunnel from our address; else by NAT.
+    /// Service and local address for a tunnel; `None` for NAT.
     by: Option<(&'static Service, &'static Addr)>,
 }
 
@@ -389,31 +391,31 @@ impl Onward {
     }
 }
 
-/// Bytes in front of a packet in our GENEVE to a backend of this family.
+/// Bytes in front of a packet in Weir's GENEVE to a backend of this family.
 pub const fn front_len(v6: bool) -> u16 {
     (ethernet::HEADER + if v6 { 40 } else { 20 } + 8 + geneve::HEADER + geneve::OWN_OPTIONS) as u16
 }
 
-/// A packet's flow, which is being asked for.
+/// A flow lookup in progress.
 pub struct Asking {
-    /// Its key.
+    /// Key of the packet.
     pub key: FlowKey,
-    /// Which end of it sent the packet.
+    /// End of the key that sent the packet.
     pub side: Side,
-    /// The key's hash.
+    /// Hash of the key.
     pub hash: u64,
-    /// The path that it may go by.
+    /// Candidate path of the flow.
     pub likely: Likely<'static>,
 }
 
-/// The flow key of a packet in a scope, and which end of it sent the packet.
+/// Returns the flow key of a packet in a scope, and the end of it that sent the packet.
 #[inline(always)]
 fn key(scope: u32, ip: &Ip) -> (FlowKey, Side) {
     FlowKey::new(scope, ip.proto, ip.src, ip.sport, ip.dst, ip.dport)
 }
 
-/// Asks for the flow of a packet in a scope; where such packets begin flows (`BEGINS`) and nothing
-/// is known of its path, also for what a new one fills.
+/// Begins the lookup of a packet's flow. If such packets begin flows (`BEGINS`) and there is no
+/// hint, it also prefetches what a new flow writes.
 #[inline(always)]
 pub fn ask<const BEGINS: bool>(scope: u32, ip: &Ip) -> Option<Asking> {
     let (key, side) = key(scope, ip);
@@ -428,8 +430,8 @@ pub fn ask<const BEGINS: bool>(scope: u32, ip: &Ip) -> Option<Asking> {
     Some(Asking { key, side, hash, likely })
 }
 
-/// The stage `track`, and what the ways to a backend ask, of a packet of a known flow that goes on
-/// as those before it.
+/// The work of the stage `track` and of the exits to a backend, for a packet of a known flow in an
+/// unchanged state.
 #[inline(always)]
 fn track<const VXLAN: bool, const V6: bool>(
     w: &Window<'_>,
@@ -438,7 +440,7 @@ fn track<const VXLAN: bool, const V6: bool>(
     known: &Known,
     asking: &Asking,
 ) -> Option<Onward> {
-    // Before what was asked for is looked at: it may be on its way still.
+    // Computed before the lookup's results are used, to hide their latency.
     let digest = digest::<VXLAN>(w, work, known);
     let hash = asking.hash;
     let met = meet(asking)?;
@@ -471,7 +473,7 @@ fn track<const VXLAN: bool, const V6: bool>(
     (same && fits).then_some(Onward { met, path, way, hash, by: Some((service, ours)) })
 }
 
-/// The flags of a TCP segment; 0 for another packet.
+/// Returns the flags of a TCP segment; 0 for other packets.
 #[inline(always)]
 pub fn tcp_flags(ip: &Ip) -> u8 {
     match ip.kind {
@@ -480,7 +482,7 @@ pub fn tcp_flags(ip: &Ip) -> u8 {
     }
 }
 
-/// The digest of the gateway's side.
+/// Returns the digest of the gateway leg.
 #[inline(always)]
 fn digest<const VXLAN: bool>(w: &Window<'_>, work: &Work, known: &Known) -> u32 {
     let tunnel = known.tunnel.into();
@@ -490,7 +492,7 @@ fn digest<const VXLAN: bool>(w: &Window<'_>, work: &Work, known: &Known) -> u32 
     usual_digest(w, &work.outer, tunnel, vni(w), OPTIONS)
 }
 
-/// Whether the gateway's side of the packet is what the flow has of this direction.
+/// Returns whether the gateway leg of the packet is that of the flow in this direction.
 #[inline(always)]
 fn is_known_leg<const VXLAN: bool>(met: &Met<'_>, from_initiator: bool, digest: u32) -> bool {
     let path = &met.forward;
@@ -500,11 +502,11 @@ fn is_known_leg<const VXLAN: bool>(met: &Met<'_>, from_initiator: bool, digest: 
     if from_initiator {
         return digest == met.digest;
     }
-    // A VXLAN gateway has a tunnel for each direction, and answers go by the client's.
+    // A VXLAN gateway has one tunnel per direction; replies use that of the client's direction.
     VXLAN || path.flags & PATH_RESPONDER_LEG != 0 && digest == path.responder_digest()
 }
 
-/// The flow, by the path that it went by lately, or else by the index; then that is remembered.
+/// Finds the flow through its recent-flow hint, or else through the index, and then stores a hint.
 #[inline(always)]
 fn meet(asking: &Asking) -> Option<Met<'static>> {
     let (flows, hash) = (flows(), asking.hash);
@@ -523,8 +525,8 @@ fn meet(asking: &Asking) -> Option<Met<'static>> {
     flows.meet(&flows.likely(hit.path), &asking.key)
 }
 
-/// The stage for a packet of whose flow nothing is known here: where there surely is none, it is
-/// told what `classify` would find out.
+/// Returns the stage for a packet whose flow was not found here. If there is certainly none, stores
+/// the results of `classify`.
 #[inline(always)]
 fn unknown(work: &mut Work, scope: u32, hash: u64) -> u32 {
     if !flows().lacks(hash) {
@@ -535,7 +537,7 @@ fn unknown(work: &mut Work, scope: u32, hash: u64) -> u32 {
     SELECT
 }
 
-/// Tunnel to tunnel: our headers in place of the gateway's.
+/// Tunnel to tunnel: replaces the gateway's headers by Weir's.
 #[inline(always)]
 fn encap<const VXLAN: bool, const V6: bool>(
     ctx: *mut xdp_md,
@@ -557,7 +559,7 @@ fn encap<const VXLAN: bool, const V6: bool>(
         let origin = Origin::new(tunnel.gateway, &outer.src, outer.sport, cookie);
         (endpoint::<VXLAN>(w), origin)
     };
-    // Not on the stack, which has no room for them.
+    // Not on the stack, which is too small.
     work.usual.options = options(endpoint, tunnel.gateway, origin, hash);
     let options = &work.usual.options;
     let ends = (ours.in_words(), onward.path.backend_addr);
@@ -573,7 +575,7 @@ fn encap<const VXLAN: bool, const V6: bool>(
     write_outer(&mut window(ctx), &outer, len).map_err(short)
 }
 
-/// NAT: without the tunnel, with other ends.
+/// NAT: removes the tunnel and rewrites addresses and ports.
 #[inline(always)]
 fn nat<const VXLAN: bool, const V6: bool>(
     ctx: *mut xdp_md,

@@ -1,4 +1,4 @@
-//! What is known of the packet that a CPU works on: one record per CPU, which the stages hand on.
+//! State of the packet that a CPU processes: one record per CPU, shared by the stages.
 
 use crate::here::flows;
 use aya_ebpf::btf_maps::PerCpuArray;
@@ -18,89 +18,89 @@ use tables::set::TableSet;
 
 pub use tables::outer::Arrival;
 
-/// What Weir answers by itself.
+/// Replies of the appliance itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Reply {
     /// An ICMP echo reply.
     Echo,
-    /// It is too big for the way: [`Work::mtu`].
+    /// An ICMP error: the packet exceeds [`Work::mtu`].
     TooBig,
-    /// Its TTL ended here.
+    /// An ICMP error: the TTL has expired.
     TimeExceeded,
     /// A TCP reset: the flow's backend has failed.
     Reset,
 }
 
-/// Where the frame goes.
+/// How a frame leaves.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// Nowhere: it is dropped.
+    /// It is dropped.
     None,
-    /// Out of the port of [`Work::exit_arm`].
+    /// By the port of [`Work::exit_arm`].
     Port,
-    /// On to this machine's kernel.
+    /// To this host's kernel.
     Kernel,
 }
 
-/// What is known of one packet. Offsets count from the start of the frame as it lies now.
+/// State of one packet. Offsets are relative to the current start of the frame.
 #[repr(C, align(8))]
 pub struct Work {
     /// The outermost IP header.
     pub outer: Ip,
-    /// The IP packet that the verdict is about.
+    /// The IP packet that the verdict concerns.
     pub inner: Ip,
     /// For an ICMP error, the packet that it quotes; see [`Work::quotes`].
     pub quoted: Ip,
-    /// The gateway endpoint that the scope stands for, 0 for plain.
+    /// Gateway endpoint of the scope; 0 for plain packets.
     pub scope_key: u64,
-    /// GENEVE's attachment.
+    /// Attachment option of GENEVE.
     pub attachment: u64,
     /// Hash of `key`.
     pub hash: u64,
-    /// Bytes of the frame as it came.
+    /// Size of the received frame in bytes.
     pub came: u64,
-    /// The flow's path: what it says of the way to the backend.
+    /// Path of the flow: how packets reach the backend.
     pub path: Forward,
-    /// The way of an answer; its options are the room for all options.
+    /// Path and leg of a reply; its options are the buffer for all options.
     pub answer: Answer,
-    /// The flow of an answer that takes the short way.
+    /// Path and leg of a usual reply.
     pub usual: Usual,
-    /// The gateway's side of this packet.
+    /// Gateway leg of this packet.
     pub leg: GatewayLeg,
-    /// What the packet's ends become.
+    /// Rewrite of the packet's addresses and ports.
     pub to: Rewrite,
-    /// What the ends of the packet that it quotes become.
+    /// Rewrite of the quoted packet's addresses and ports.
     pub quote: Rewrite,
-    /// Where the packet lies in its datagram, as IPv6 writes it.
+    /// Fragment offset and flags of the packet, in the form of IPv6.
     pub piece: u16,
-    /// What stands in front of the packet in the other family.
+    /// New headers of a packet translated to the other family.
     pub new: Front,
-    /// Our address towards the backend.
+    /// Local address towards the backend.
     pub local: Addr,
-    /// Number of the next address that NAT may send from.
+    /// Index of the next NAT address to try.
     pub nat_at: u32,
-    /// How many of the backend's family came before it.
+    /// Number of earlier NAT addresses of the backend's family.
     pub nat_nth: u32,
-    /// What came of inserting the flow.
+    /// Outcome of the flow's insertion.
     pub done: u32,
 
-    /// The stage after that which remembers a datagram.
+    /// Stage that follows the storing of a fragment's flow.
     pub then: u32,
     /// Flow key, valid unless `hash` is 0.
     pub key: FlowKey,
-    /// The flow's entry towards the backend.
+    /// Key of the flow's entry towards the backend.
     pub back: FlowKey,
     /// Hash of `back`, set by [`Work::prefetch_back_entry`].
     pub back_hash: u64,
-    /// The flow; see [`Work::known`].
+    /// Flow entry; valid if [`Work::known`].
     pub hit: Hit,
-    /// Tables of which generation.
+    /// Generation of the tables.
     pub generation: u32,
     /// Seconds of the region's clock.
     pub now_s: u32,
-    /// Interned scope.
+    /// Scope of the packet.
     pub scope: u32,
     /// VNI as received.
     pub vni: u32,
@@ -110,95 +110,97 @@ pub struct Work {
     pub service: u32,
     /// Backend id, or [`NONE`].
     pub backend: u32,
-    /// Digest of the gateway's side.
+    /// Digest of the gateway leg.
     pub digest: u32,
-    /// GENEVE's flow cookie, of an answer whose flow is not known.
+    /// Flow cookie of GENEVE, for a reply of an unknown flow.
     pub cookie: u32,
-    /// Port map that a NAT port was claimed from.
+    /// Port map from which a NAT port was allocated.
     pub nat_map: u32,
-    /// Port that the frame came by: its interface.
+    /// Index of the interface on which the frame arrived.
     pub ifindex: u32,
     /// Ethernet header.
     pub eth: Ethernet,
     /// Offset of the GENEVE options.
     pub options_at: u16,
-    /// Inner Ethernet header (VXLAN), or 0.
+    /// Offset of the inner Ethernet header (VXLAN), or 0.
     pub inner_eth: u16,
-    /// Where the inner packet begins.
+    /// Offset of the inner packet.
     pub inner_at: u16,
-    /// Its Ethernet type.
+    /// EtherType of the inner packet.
     pub inner_type: u16,
-    /// What [`Reply::TooBig`] tells.
+    /// MTU that [`Reply::TooBig`] reports.
     pub mtu: u16,
-    /// Bytes of GENEVE options.
+    /// Length of the GENEVE options in bytes.
     pub options_len: u8,
-    /// Arm by which the frame came.
+    /// Arm on which the frame arrived.
     pub arm: u8,
     /// Arm by which it leaves.
     pub exit_arm: u8,
-    /// How it reached us.
+    /// How it arrived.
     pub arrival: Arrival,
-    /// Which end of `key` sent it.
+    /// End of `key` that sent the packet.
     pub side: Side,
-    /// Which end of `back` began.
+    /// End of `back` that is the initiator.
     pub back_side: Side,
-    /// Whether there is an entry of its own towards the backend.
+    /// Whether the flow has an entry of its own towards the backend.
     pub has_back: bool,
-    /// Whether `start` was here before.
+    /// Whether `start` was entered before.
     pub begins: bool,
-    /// Whether another flow was ended for it, in a full table.
+    /// Whether a flow was evicted for it from a full table.
     pub made_room: bool,
-    /// Whether its flow goes on without an entry, above the limit of new flows.
+    /// Whether its flow gets no entry, because it is above the limit of new flows.
     pub limited: bool,
-    /// Whether it looked for a NAT port of a flow that may be evicted.
+    /// Whether it has tried to take over the NAT port of a flow that can be evicted.
     pub took_port: bool,
-    /// Whether the flow is known.
+    /// Whether the flow was found.
     pub known: bool,
-    /// Whether it is an answer that goes back without a known flow.
+    /// Whether it is a reply that returns without a known flow.
     pub untracked: bool,
-    /// Whether it goes back to the client's side.
+    /// Whether it goes to the client's side.
     pub home: bool,
-    /// Whether it has become one of the other family.
+    /// Whether it was translated to the other family.
     pub crossed: bool,
-    /// Whether it is to an address that a backend is probed from.
+    /// Whether its destination is the probe source of a backend.
     pub to_prober: bool,
-    /// Whether it is an error that quotes a packet.
+    /// Whether it is an ICMP error that quotes a packet.
     pub quotes: bool,
-    /// Whether there was no room to remember its datagram.
+    /// Whether the fragment table had no free entry for its datagram.
     pub no_fragment_slot: bool,
-    /// Whether its datagram is remembered.
+    /// Whether its datagram's flow was stored.
     pub remembered: bool,
     /// Whether the flow's initiator sent it.
     pub from_initiator: bool,
-    /// What was decided.
+    /// The verdict.
     pub verdict: VerdictCounter,
-    /// Where it goes.
+    /// How it leaves.
     pub exit: Exit,
-    /// Why it is dropped.
+    /// Drop reason.
     pub reason: DropReason,
-    /// What it is answered.
+    /// Reply that replaces it.
     pub reply: Reply,
 }
 
 #[btf_map]
 static WORK: PerCpuArray<Work, 1> = PerCpuArray::new();
 
-/// The record of this CPU.
+/// Returns the record of this CPU.
 #[inline(always)]
 pub fn work() -> Option<&'static mut Work> {
-    // SAFETY: a CPU works on one packet at a time, and each stage holds the record only while it
+    // SAFETY: a CPU processes one packet at a time, and each stage borrows the record only while it
     // runs.
     WORK.get_ptr_mut(0).map(|work| unsafe { &mut *work })
 }
 
 impl Work {
-    /// The client's address of a packet from the clients' side; of an error, by what it quotes.
+    /// Returns the client's address of a packet from the clients' side; for an error, that of the
+    /// packet that it quotes.
     #[inline(always)]
     pub fn client(&self) -> &Addr {
         if self.quotes { &self.quoted.dst } else { &self.inner.src }
     }
 
-    /// Forgets the packet before. Headers, key and path are written before they are read.
+    /// Resets the record for a new packet. Headers, key and path are not reset, because they are
+    /// written before they are read.
     #[inline(always)]
     pub fn begin(&mut self) {
         self.came = 0;
@@ -227,41 +229,42 @@ impl Work {
         self.reason = DropReason::Undecided;
     }
 
-    /// The tables of its generation.
+    /// The tables of the packet's generation.
     #[inline(always)]
     pub fn set(&self) -> TableSet<'static> {
         Region.tables(self.generation)
     }
 
-    /// Hashes [`Work::back`] and prefetches the cache lines that its index entry will fill.
+    /// Hashes [`Work::back`] and prefetches the cache lines that its index entry will occupy.
     #[inline(always)]
     pub fn prefetch_back_entry(&mut self) {
         self.back_hash = self.back.hash(&Region.hash_key());
         flows().prefetch(self.back_hash);
     }
 
-    /// Whether a new flow of a service with this mode is sent by direct server return, so that its
-    /// answers bypass Weir. A gateway's flow never is: its answer would have no way back.
+    /// Returns whether a new flow of a service with this mode uses direct server return, so that
+    /// its replies bypass this appliance. A gateway's flow never does, because its replies would
+    /// have no route back.
     #[inline(always)]
     pub fn uses_direct_return(&self, mode: u8) -> bool {
         mode == Mode::Dsr as u8 && self.arrival == Arrival::Plain
     }
 
-    /// Whether it is the first piece of a datagram.
+    /// Returns whether it is the first fragment of a datagram.
     #[inline(always)]
     pub fn is_first(&self) -> bool {
         self.inner.fragment == Fragment::First
     }
 
-    /// Whether it came in a tunnel.
+    /// Returns whether it arrived in a tunnel.
     #[inline(always)]
     pub fn is_tunnelled(&self) -> bool {
         matches!(self.arrival, Arrival::Gateway | Arrival::Backend)
     }
 }
 
-/// Copies a record in words of four bytes. An assignment from one map's value to another's would
-/// become `memmove`, which goes by single bytes.
+/// Copies a record in 4-byte words. An assignment between map values would become `memmove`, which
+/// copies single bytes.
 #[inline(always)]
 pub fn copy<T: Copy>(to: &mut T, from: &T) {
     const { assert!(size_of::<T>() % 4 == 0 && align_of::<T>() >= 4) };

@@ -1,10 +1,11 @@
-//! What a trace tells: stages, verdicts and exits by number and name, and the words of one stage.
+//! Records of a packet trace: stages, verdicts and exits by number and name, and the state after
+//! one stage.
 //!
-//! The numbers are the list here and nowhere else: fastpath writes them, slowpath names them.
+//! The numbers are defined only here: fastpath writes them, slowpath translates them to names.
 
 use crate::reason::DropReason;
 
-/// An enum whose variants have a number on the wire and a name for people.
+/// Defines an enum whose variants have a number in messages and a name for display.
 macro_rules! named {
     ($(#[$meta:meta])* $name:ident { $($(#[$help:meta])* $variant:ident $text:literal,)* }) => {
         $(#[$meta])*
@@ -15,17 +16,17 @@ macro_rules! named {
         }
 
         impl $name {
-            /// All of them, in the order of their numbers.
+            /// All variants in the order of their numbers.
             pub const ALL: &'static [$name] = &[$($name::$variant,)*];
 
-            /// Its name for people.
+            /// Name for display.
             pub const fn name(self) -> &'static str {
                 match self {
                     $($name::$variant => $text,)*
                 }
             }
 
-            /// The one of this number.
+            /// Returns the variant with this number.
             pub fn from_u8(number: u8) -> Option<$name> {
                 $name::ALL.get(usize::from(number)).copied()
             }
@@ -34,102 +35,102 @@ macro_rules! named {
 }
 
 named! {
-    /// The stage that a packet has just left, in the order of the fastpath's pipeline.
+    /// The pipeline stage that a packet has just left, in pipeline order.
     Stage {
-        /// Outer headers found.
+        /// Outer headers parsed.
         Parse "parse",
-        /// Tunnel recognised, inner packet found.
+        /// Tunnel identified, inner packet located.
         Decap "decap",
-        /// Flow key known.
+        /// Flow key computed.
         Classify "classify",
-        /// Known flow or not.
+        /// Flow looked up.
         Track "track",
-        /// Backend chosen.
+        /// Backend selected.
         Select "select",
-        /// Rewritten, ready to leave.
+        /// Packet rewritten and ready for transmission.
         Encap "encap",
     }
 }
 
 impl Stage {
-    /// The last one: behind it a packet leaves.
+    /// The final stage, after which a packet leaves.
     pub const LAST: Stage = Stage::Encap;
 }
 
 named! {
-    /// A verdict without what belongs to it.
+    /// A verdict without its parameters.
     Decision {
         /// No stage has decided yet.
         Undecided "undecided",
-        /// Back to the gateway, inner packet untouched.
+        /// Returned to the gateway, inner packet unchanged.
         Return "return",
-        /// To the flow's backend by rewriting addresses and ports.
+        /// To the flow's backend, with addresses and ports rewritten.
         Nat "nat",
-        /// To the flow's backend in a tunnel.
+        /// To the flow's backend, encapsulated.
         Tunnel "tunnel",
         /// From a backend to its flow's gateway or client.
         Answer "answer",
-        /// To a proxy on this machine.
+        /// To a proxy on this host.
         Redirect "redirect",
-        /// To this machine's kernel.
+        /// To this host's kernel.
         Punt "punt",
-        /// Weir's own answer.
+        /// Replaced by a reply of the appliance itself.
         Reply "reply",
-        /// From this machine's kernel, out by its arm as it is.
+        /// From this host's kernel, transmitted unchanged on its arm.
         Forward "forward",
-        /// From this machine's kernel to exactly one backend.
+        /// From this host's kernel to exactly one backend.
         Probe "probe",
-        /// Dropped; [`Seen::reason`] says why.
+        /// Dropped for the reason in [`Seen::reason`].
         Drop "drop",
     }
 }
 
 named! {
-    /// Where a packet goes; [`Seen::exit_arm`] says by which arm.
+    /// Exit of a packet; [`Seen::exit_arm`] is its arm.
     Way {
-        /// Nowhere, or nobody knows yet.
+        /// None, or not yet determined.
         Nowhere "going nowhere",
-        /// Out of a port.
+        /// A port of the NIC.
         Port "out of",
-        /// To this machine's kernel.
+        /// The kernel of this host.
         Kernel "to the kernel by",
     }
 }
 
-/// What an lcore knew of a packet after a stage. Numbers that are no stage's, verdict's or way's
-/// stand as they came: they are another process's word.
+/// State of a packet after a stage. Numbers come from another process and are stored as they are,
+/// even if no stage, verdict or exit has them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Seen {
-    /// A [`Decision`].
+    /// Verdict: a number of [`Decision`].
     pub decision: u8,
-    /// A [`DropReason`], where the decision is [`Decision::Drop`].
+    /// Drop reason: a number of [`DropReason`], if the decision is [`Decision::Drop`].
     pub reason: u8,
-    /// A [`Way`].
+    /// Exit: a number of [`Way`].
     pub way: u8,
-    /// The arm of that way.
+    /// Arm of the exit: 0 ingress, 1 egress.
     pub exit_arm: u8,
-    /// Whether its flow is known.
+    /// Whether the flow table contains its flow.
     pub known: bool,
-    /// The arm that it came by.
+    /// Arm on which it arrived: 0 ingress, 1 egress.
     pub arm: u8,
     /// Service id, or `record::NONE`.
     pub service: u32,
     /// Backend id, or `record::NONE`.
     pub backend: u32,
-    /// Its scope, 0 for plain.
+    /// Scope; 0 for plain packets.
     pub scope: u32,
-    /// Bytes of the inner IP packet.
+    /// Size of the inner IP packet in bytes.
     pub bytes: u32,
-    /// Hash of its flow key, 0 for none.
+    /// Hash of the flow key; 0 if there is none.
     pub hash: u64,
-    /// Source port, host order.
+    /// Source port, in host byte order.
     pub sport: u16,
-    /// Destination port, host order.
+    /// Destination port, in host byte order.
     pub dport: u16,
 }
 
 impl Seen {
-    /// As words of [`super::Event::TraceStage`].
+    /// Encodes the state as words of [`super::Event::TraceStage`].
     pub fn words(&self) -> [u64; 5] {
         let first = [self.decision, self.reason, self.way, self.exit_arm];
         let second = [u8::from(self.known), self.arm, 0, 0];
@@ -143,7 +144,7 @@ impl Seen {
         ]
     }
 
-    /// From those words.
+    /// Decodes the words of [`super::Event::TraceStage`].
     pub fn read([first, ids, size, hash, ports]: [u64; 5]) -> Seen {
         let [decision, reason, way, exit_arm, known, arm, ..] = first.to_le_bytes();
         Seen {
@@ -163,12 +164,12 @@ impl Seen {
         }
     }
 
-    /// The verdict, if it is one that we know.
+    /// Returns the verdict, or `None` for an unknown number.
     pub fn decision(&self) -> Option<Decision> {
         Decision::from_u8(self.decision)
     }
 
-    /// Why it was dropped, if it was, and the reason is one that we know.
+    /// Returns the drop reason, or `None` if the packet was not dropped or the number is unknown.
     pub fn reason(&self) -> Option<DropReason> {
         let dropped = self.decision() == Some(Decision::Drop);
         DropReason::ALL.get(usize::from(self.reason)).copied().filter(|_| dropped)

@@ -1,4 +1,4 @@
-//! Counters land in words of their own, and are read back from there.
+//! Counters are stored in words of their own and read back from them.
 
 use super::*;
 use crate::layout::{Layout, Sizes};

@@ -1,20 +1,21 @@
-//! How many flows may be unconfirmed at once.
+//! Budgets of unconfirmed flows.
 
-/// Percentages of the table that unconfirmed flows may take at most: those whose answers pass this
-/// appliance, and those whose answers bypass it.
+/// Maximum shares of the table for unconfirmed flows in percent: flows whose replies pass this
+/// appliance, and flows whose replies bypass it.
 pub const MAX_PERCENT: [u32; 2] = [75, 50];
-/// What both may take together: the rest of the table is left for confirmed flows.
+/// Maximum share of both together in percent: the rest of the table is left for confirmed flows.
 pub const MAX_PERCENT_TOGETHER: u32 = 75;
-/// The percentages where none were set.
+/// Default shares in percent.
 pub const DEFAULT_PERCENT: [u32; 2] = [50, 25];
 
-/// So many percent of a table of `flows`, at least one flow.
+/// Returns `percent` of a table of `flows`, at least 1.
 pub const fn budget(flows: u32, percent: u32) -> u32 {
     let budget = (flows as u64 * percent as u64 / 100) as u32;
     if budget == 0 { 1 } else { budget }
 }
 
-/// Places of both rings for a table of `flows`: powers of two that hold the largest budgets.
+/// Returns the slots of both rings for a table of `flows`: powers of two that hold the largest
+/// budgets.
 pub const fn places(flows: u32) -> [u32; 2] {
     let [two_way, one_way] = MAX_PERCENT;
     [budget(flows, two_way).next_power_of_two(), budget(flows, one_way).next_power_of_two()]

@@ -1,16 +1,16 @@
-//! Copies of gateway legs that are being changed.
+//! Copies of gateway legs during updates.
 //!
-//! A writer holds a path while it changes the path's legs, and the kernel may preempt the lcore
-//! right there. So the writer first copies the legs as they are to a place that readers find by the
-//! path's number, and answers go by the copy until the new leg stands:
+//! A writer holds a path while it updates the path's legs, and the kernel may preempt the lcore at
+//! that point. Therefore the writer first copies the current legs to a place that readers find by
+//! the path's number, and replies use the copy until the new leg is published:
 //!
 //! ```text
-//!  claim a copy > fill it > hold the path > change its legs > publish the path > give it back
-//!                           |<------- answers go by the copy ------->|
+//!  claim a copy > fill it > hold the path > update legs > publish the path > release the copy
+//!                           |<----- replies use the copy ----->|
 //! ```
-//! Paths share the few copies by their number. Where a copy is in use for another path, the change
-//! waits for a later packet. A copy that is given back keeps its contents, so that a reader that
-//! began while the path was held can finish.
+//! Paths share the few copies by their number. If a copy is in use for another path, the update is
+//! left to a later packet. A released copy keeps its contents, so that a reader that began while
+//! the path was held can finish.
 
 use super::leg_copy::LegCopy;
 use super::path::{ANSWER_TRIES, Answer, Stored};
@@ -21,8 +21,8 @@ use crate::rows::Numbered;
 #[cfg(target_arch = "bpf")]
 use crate::{layout::Section, region::Region, rows::Rows};
 
-/// How often a reader looks for the copy of a path that is held, and a writer for a copy. The
-/// kernel's verifier looks at each turn.
+/// Number of attempts of a reader to read the copy of a held path, and of a writer to claim a copy.
+/// The kernel's verifier checks each iteration.
 const TRIES: u32 = if cfg!(target_arch = "bpf") { 1 } else { 512 };
 
 impl<'r> Flows<'r> {
@@ -35,8 +35,8 @@ impl<'r> Flows<'r> {
         copies.row(path & (LEG_COPIES - 1))
     }
 
-    /// Holds a live path in order to change its legs. [`Stored::publish`] lets it go, and then
-    /// [`LegCopy::give_back`] is to be called. `None` when the path is gone, or it or its copy stay
+    /// Holds a live path to update its legs. The caller releases it by [`Stored::publish`] and then
+    /// calls [`LegCopy::give_back`]. `None` if the path ended, or if the path or its copy stays
     /// busy.
     #[inline(always)]
     pub(super) fn hold_legs(&self, id: u32, path: &Stored) -> Option<&'r LegCopy> {
@@ -47,7 +47,7 @@ impl<'r> Flows<'r> {
                 step!();
                 copy.fill(id, path, Stored::held(state), self.slabs);
                 step!();
-                // The copy is consistent, if nothing changed the path until here.
+                // The copy is consistent if the path did not change up to here.
                 if path.hold(state) {
                     return Some(copy);
                 }
@@ -58,7 +58,7 @@ impl<'r> Flows<'r> {
         None
     }
 
-    /// As [`Flows::answer`], for a path whose legs are being changed: by those of before.
+    /// As [`Flows::answer`] for a path whose legs are being updated: uses the previous legs.
     #[cold]
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub fn answer_held(
@@ -74,7 +74,7 @@ impl<'r> Flows<'r> {
             if !Stored::is_free(state) && copy.read(hit.path, state, from_initiator, out) {
                 return self.forward_held(hit, &mut out.forward);
             }
-            // It was let go, and may be held anew.
+            // The path was released, and may be held again.
             let done = self.consistent_in(hit, ANSWER_TRIES, |path| {
                 path.answer(from_initiator, self.slabs, out);
             });

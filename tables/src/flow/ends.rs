@@ -1,6 +1,5 @@
-//! What a path says of packets' ends: the paths of flows that begin, the keys of flows towards
-//! their backends, and what NAT makes of addresses and ports. All planes, and what explains them,
-//! ask here.
+//! Forwarding of packet ends: paths of new flows, keys towards backends, and rewrites by NAT. Both
+//! data planes and `weir explain` use it.
 
 use super::{Ends, Forward, NatOrDigest, PATH_CROSSES, PATH_REDIRECT};
 use crate::record::{Backend, Mode, NONE};
@@ -11,7 +10,7 @@ use packet::rewrite::Rewrite;
 use packet::translate;
 
 impl Forward {
-    /// The path of a flow that `ip` begins to a backend with this id, of no mode yet.
+    /// Creates the path of a new flow of `ip` to a backend, without a forwarding mode.
     #[inline(always)]
     pub fn to_backend(ip: &Ip, service: u32, id: u32, backend: &Backend) -> Forward {
         Forward {
@@ -25,8 +24,8 @@ impl Forward {
         }
     }
 
-    /// The path of a flow that `ip` begins to the service's proxy on `port` of our address `ours`:
-    /// translated to there, from the client's own address.
+    /// Creates the path of a new flow of `ip` to the service's proxy at the local address `ours`
+    /// and `port`: translated, with the client's own address as source.
     #[inline(always)]
     pub fn to_proxy(ip: &Ip, service: u32, ours: &Addr, port: u16) -> Forward {
         Forward {
@@ -43,7 +42,8 @@ impl Forward {
         }
     }
 
-    /// The path of a flow that is in no table, of which the backend at `from` sent `ip` by tunnel.
+    /// Creates the path of a flow that is in no table, from the packet `ip` that the backend at
+    /// `from` sent through its tunnel.
     #[inline(always)]
     pub fn of_answer(ip: &Ip, service: u32, backend: u32, from: &Addr) -> Forward {
         Forward {
@@ -56,8 +56,8 @@ impl Forward {
         }
     }
 
-    /// Makes a path to a backend that of a translated flow. False where `ip` is of a protocol that
-    /// NAT doesn't translate, or answers an echo.
+    /// Turns a path to a backend into that of a translated flow. Returns false if NAT does not
+    /// translate the protocol of `ip`, or if `ip` is an echo reply.
     #[inline(always)]
     pub fn translates(&mut self, ip: &Ip) -> bool {
         self.mode = Mode::Nat as u8;
@@ -67,33 +67,35 @@ impl Forward {
         matches!(ip.kind, L4::Tcp { .. } | L4::Udp | L4::IcmpEcho { request: true })
     }
 
-    /// Whether the backend is of the other family.
+    /// Returns whether the backend is of the other address family.
     #[inline(always)]
     pub const fn crosses(&self) -> bool {
         self.flags & PATH_CROSSES != 0
     }
 
-    /// The protocol towards the backend of a translated flow with this packet.
+    /// Returns the protocol towards the backend of the translated flow of this packet.
     #[inline(always)]
     pub fn proto_behind(&self, ip: &Ip) -> u8 {
         if self.crosses() { translate::proto(ip) } else { ip.proto }
     }
 
-    /// The key towards the backend of the translated flow with this packet, and the initiator's
-    /// end of it.
+    /// Returns the key towards the backend of the translated flow of this packet, and the
+    /// initiator's side in it.
     #[inline(always)]
     pub fn key_behind(&self, ip: &Ip) -> (FlowKey, Side) {
         self.key_from(ip, self.proto_behind(ip), self.nat_addr(), self.nat_port)
     }
 
-    /// As [`Forward::key_behind`], of a flow of protocol `proto` from `ours` and `port`.
+    /// As [`Forward::key_behind`], for protocol `proto` and the local address and port `ours` and
+    /// `port`.
     #[inline(always)]
     pub fn key_from(&self, ip: &Ip, proto: u8, ours: &Addr, port: u16) -> (FlowKey, Side) {
         let to = if is_echo(ip) { port } else { self.backend_port };
         FlowKey::new(SCOPE_PLAIN, proto, *ours, port, self.backend_addr, to)
     }
 
-    /// What a packet from the client's side of a translated flow becomes, and what it quotes.
+    /// Returns the rewrites of a packet from the client's side of a translated flow, and of the
+    /// packet that it quotes, if any.
     #[inline(always)]
     pub fn outward(&self, ip: &Ip, quoted: Option<&Ip>) -> (Rewrite, Rewrite) {
         let (ours, backend) = (*self.nat_addr(), self.backend_addr);
@@ -102,7 +104,7 @@ impl Forward {
             let to = Rewrite { src: ours, sport: self.nat_port, dst: backend, dport: port(ip) };
             return (to, Rewrite::none());
         };
-        // It tells of trouble with an answer: for the backend it is an answer to us.
+        // The error concerns a reply, which the backend sent to the local address.
         let (sport, dport) = (port(quoted), self.nat_port);
         let quote = Rewrite { src: backend, sport, dst: ours, dport };
         (Rewrite { src: ours, dst: backend, ..Rewrite::none() }, quote)
@@ -110,8 +112,9 @@ impl Forward {
 }
 
 impl Ends {
-    /// What a packet from the backend's side of a translated flow becomes, and what it quotes if it
-    /// quotes. An error of a `router`'s seems to come from there.
+    /// Returns the rewrites of a packet from the backend's side of a translated flow, and of the
+    /// packet that it quotes, if it does. The error of a `router` gets that router's address as
+    /// source.
     #[inline(always)]
     pub const fn homeward(&self, quotes: bool, router: Option<Addr>) -> (Rewrite, Rewrite) {
         let (client, service) = (self.initiator, self.target);

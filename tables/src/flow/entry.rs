@@ -1,4 +1,4 @@
-//! An entry of the index: a key and what it leads to, in one cache line under a seqlock.
+//! Entry of the flow index: a key and its target, in one cache line guarded by a seqlock.
 
 use super::step::step;
 use crate::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
@@ -7,27 +7,28 @@ use crate::rows::Shared;
 use packet::addr::Addr;
 use packet::flow::{FlowKey, Side};
 
-/// State bit: being written or cleared.
+/// State bit: the entry is being written or cleared.
 pub(crate) const WRITING: u32 = 1;
-/// State bit: holds a key. The rest of the state counts how often the slot was filled.
+/// State bit: the entry holds a key. The upper bits of the state count how often it was filled.
 pub(crate) const LIVE: u32 = 2;
 const VERSION: u32 = 4;
 
-/// [`Hit::flags`]: the gateway's side.
+/// [`Hit::flags`]: entry of the gateway's side.
 pub(super) const FRONT: u32 = 1;
-/// [`Hit::flags`]: the initiator is the key's high end.
+/// [`Hit::flags`]: the initiator is the high end of the key.
 pub(super) const INITIATOR_HIGH: u32 = 2;
-/// [`Hit::flags`]: TCP is established; packets without SYN, FIN, RST change nothing.
+/// [`Hit::flags`]: TCP is established; packets without SYN, FIN and RST do not change the state.
 pub(super) const ESTABLISHED: u32 = 4;
 
-/// One way to find a flow, or a fragment's datagram. One cache line.
+/// Entry of a flow, a fragmented datagram or a client. One cache line.
 #[repr(C, align(64))]
 pub(crate) struct Entry {
     pub(super) state: AtomicU32,
     pub(crate) last_seen_s: AtomicU32,
     pub(crate) path: AtomicU32,
-    /// What the user keeps, 8 bits, below 24 bits of the state's count (so that a late change of
-    /// the flags never hits the slot's next user).
+    /// Flags of the table that uses the index in the low 8 bits, and the low 24 bits of the state's
+    /// count above them, so that a delayed update of the flags never affects the next key in this
+    /// entry.
     flags: AtomicU32,
     pub(crate) digest: AtomicU32,
     scope: AtomicU32,
@@ -43,15 +44,16 @@ unsafe impl Shared for Entry {
 }
 
 impl Entry {
-    /// Its state, if it is live and seems to have the key `wanted`; else 0. Whoever reads on asks
-    /// [`Entry::still`] in the end.
+    /// Returns the entry's state if it is live and appears to have the key `wanted`, else 0.
+    /// Callers that read further verify with [`Entry::still`] at the end.
     #[inline(always)]
     #[cfg(target_arch = "bpf")]
     pub(super) fn stamp_of(&self, wanted: &Words) -> u32 {
         self.stamp_if(self.state.load(Acquire), wanted)
     }
 
-    /// `stamp`, the state, if by that it is live, and it seems to have the key `wanted`; else 0.
+    /// Returns `stamp`, the entry's state, if it denotes a live entry and the key appears to be
+    /// `wanted`, else 0.
     #[inline(always)]
     fn stamp_if(&self, stamp: u32, wanted: &Words) -> u32 {
         let mut differs = u64::from(self.scope.load(Relaxed) ^ wanted.0);
@@ -61,16 +63,16 @@ impl Entry {
         if differs != 0 || stamp & (LIVE | WRITING) != LIVE { 0 } else { stamp }
     }
 
-    /// A copy of what it says, if it is live, holds still and has the key `wanted`.
+    /// Returns a consistent copy of the entry if it is live and has the key `wanted`.
     #[inline(always)]
     #[cfg(not(target_arch = "bpf"))]
     pub(super) fn compare(&self, i: u32, wanted: &FlowKey) -> Option<Hit> {
         let state = self.state.load(Acquire);
-        // The key's words are read here and not before, so that they need no registers meanwhile.
+        // The words of the key are read only here, so that they occupy no registers earlier.
         self.copied(i, self.stamp_if(state, &Words::of(wanted)))
     }
 
-    /// As `compare`, with the key's words at hand, and the state as it was read before.
+    /// As `compare`, for key words and a state that were read before.
     #[inline(always)]
     #[cfg(target_arch = "bpf")]
     pub(super) fn compare_since(&self, i: u32, state: u32, wanted: &Words) -> Option<Hit> {
@@ -83,11 +85,11 @@ impl Entry {
             return None;
         }
         let hit = self.hit(i, stamp);
-        // A state that changed means that the key left this slot: as good as not found.
+        // A changed state means that the key left this entry, which equals a miss.
         self.still(stamp).then_some(hit)
     }
 
-    /// Its key and what else it says, if it is live and holds still.
+    /// Returns a consistent copy of key and contents if the entry is live.
     pub(super) fn read(&self, i: u32) -> Option<(FlowKey, Hit)> {
         let stamp = self.state.load(Acquire);
         let found = (self.key(), self.hit(i, stamp));
@@ -106,7 +108,7 @@ impl Entry {
         }
     }
 
-    /// The scope of its key.
+    /// Scope of the key.
     #[inline]
     #[cfg(not(target_arch = "bpf"))]
     pub(super) fn scope(&self) -> u32 {
@@ -118,7 +120,7 @@ impl Entry {
         Words(self.scope.load(Relaxed), rest).key()
     }
 
-    /// Writes all but the state into a claimed entry; returns the state that makes it visible.
+    /// Writes a claimed entry except its state, and returns the state that makes it visible.
     pub(super) fn write(&self, filling: &Filling<'_>) -> u32 {
         let stamp = (self.state.load(Relaxed) & !(LIVE | WRITING)).wrapping_add(VERSION) | LIVE;
         fence(Release);
@@ -133,14 +135,15 @@ impl Entry {
         stamp
     }
 
-    /// Whether it is what it was: everything read before this call is then of one piece.
+    /// Returns whether the state is unchanged, so that everything read before this call is
+    /// consistent.
     #[inline(always)]
     pub(super) fn still(&self, stamp: u32) -> bool {
         fence(Acquire);
         self.state.load(Relaxed) == stamp
     }
 
-    /// Sets a flag in the entry that `hit` found; nothing if the entry or its flags changed.
+    /// Sets a flag in the entry found by `hit`; does nothing if the entry or its flags changed.
     pub(super) fn set_flag(&self, hit: &Hit, flag: u32) {
         let _ = self.flags.compare_exchange(hit.flags, hit.flags | flag, Relaxed, Relaxed);
     }
@@ -151,7 +154,7 @@ impl Entry {
     }
 }
 
-/// A key as an entry keeps it.
+/// A key in the form in which entries store it.
 pub(super) struct Words(pub(super) u32, pub(super) [u64; 5]);
 
 impl Words {
@@ -177,54 +180,56 @@ impl Words {
     }
 }
 
-/// A key found: a consistent copy of what its entry said. The entry may end at any time after.
+/// Result of a lookup: a consistent copy of an entry, which may end at any later time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hit {
-    /// The entry.
+    /// Number of the entry.
     pub entry: u32,
-    /// The entry's state; while it is the same, the entry is the same.
+    /// State of the entry; the entry is unchanged while its state is.
     pub stamp: u32,
-    /// The path record.
+    /// Number of the path record.
     pub path: u32,
-    /// What the caller stored to recognise an unchanged gateway leg; of no meaning in answers.
+    /// Digest by which the caller detects an unchanged gateway leg. In a back entry: number of the
+    /// front entry.
     pub digest: u32,
     pub(crate) flags: u32,
-    /// Second of the region's clock when it was last touched.
+    /// Time of last use, in seconds of the region's clock.
     pub last_seen_s: u32,
 }
 
 impl Hit {
-    /// The user's 8 bits.
+    /// Flags of the table that uses the index (8 bits).
     pub(crate) fn flags(&self) -> u32 {
         self.flags & 0xff
     }
 
-    /// Whether it is the entry of the gateway's side.
+    /// Returns whether it is the entry of the gateway's side.
     #[inline(always)]
     pub const fn is_front(&self) -> bool {
         self.flags & FRONT != 0
     }
 
-    /// The end of the key that began the flow. For a back entry with NAT: our end.
+    /// Returns the end of the key that began the flow. In a back entry with NAT, this is the local
+    /// end.
     #[inline(always)]
     pub const fn initiator(&self) -> Side {
         if self.flags & INITIATOR_HIGH != 0 { Side::High } else { Side::Low }
     }
 
-    /// Whether a packet whose sender is `side` of the key comes from the initiator.
+    /// Returns whether a packet sent by end `side` of the key comes from the initiator.
     #[inline(always)]
     pub fn from_initiator(&self, side: Side) -> bool {
         self.initiator() == side
     }
 
-    /// Whether the entry knows that its TCP connection is established.
+    /// Returns whether the entry is marked as an established TCP connection.
     #[inline(always)]
     pub const fn is_established(&self) -> bool {
         self.flags & ESTABLISHED != 0
     }
 }
 
-/// What an entry is filled with.
+/// Contents of a new entry.
 pub(crate) struct Filling<'a> {
     pub(crate) key: &'a FlowKey,
     pub(crate) path: u32,

@@ -1,7 +1,8 @@
-//! Free lists: stacks of record numbers, shared by all lcores, without locks.
+//! Lock-free free lists: stacks of record numbers, shared by all lcores.
 //!
-//! The head holds the top number + 1 in its low half (0: none) and a count of changes in its high
-//! half, so that a head which went away and came back is told from one which stayed.
+//! The head holds the top number + 1 in its low half (0 for none) and a count of changes in its
+//! high half, which distinguishes a head that was changed and restored from an unchanged one (ABA
+//! problem).
 
 use super::hands::Hands;
 use super::step::step;
@@ -9,17 +10,17 @@ use crate::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use crate::record::NONE;
 use crate::rows::{Numbered, Rows, Shared};
 
-/// A line of the flow table's state. The first is shared: all slabs, the rings, and the path
-/// records that no lcore has taken yet. Each lcore has one more, with the records that it took from
-/// there or whose flows it ended, so that lcores that begin flows do not contend for one line.
+/// State line of the flow table. The first line is shared: all slabs, the rings, and path records
+/// that no lcore has taken. Each lcore has another line for records that it took or whose flows it
+/// ended, so that lcores that begin flows do not contend for one line.
 #[repr(C, align(64))]
 pub(crate) struct State {
     pub(super) paths: AtomicU64,
     pub(super) slabs: AtomicU64,
-    /// Flows begun less flows ended by this line's lcore. It wraps: only the sum over all lines is
-    /// a number of flows.
+    /// Flows begun minus flows ended by this line's lcore. It wraps: only the sum over all lines is
+    /// meaningful.
     pub(super) live: AtomicU32,
-    /// Positions in the rings; in an lcore's own line those that it has reserved.
+    /// Positions in the rings; in an lcore's own line, its reserved positions.
     pub(super) hands: Hands,
 }
 
@@ -29,7 +30,7 @@ const _: () = assert!(size_of::<State>() == 64);
 #[expect(unsafe_code, reason = "see the trait")]
 unsafe impl Shared for State {}
 
-/// A stack over `links`, which say for each free number which one is below it (+ 1; 0: none).
+/// A stack over `links`, which contain for each free number the one below it (+ 1; 0 for none).
 #[derive(Clone, Copy)]
 pub(super) struct FreeList<'r> {
     head: &'r AtomicU64,
@@ -42,16 +43,16 @@ impl<'r> FreeList<'r> {
         FreeList { head, links }
     }
 
-    /// The number that will most likely be taken next.
+    /// Returns the number that is most likely taken next.
     pub(super) fn peek(&self) -> Option<u32> {
         (self.head.load(Relaxed) as u32).checked_sub(1)
     }
 
-    /// Takes a number; [`NONE`] when all are in use.
+    /// Takes a number; returns [`NONE`] if all are in use.
     pub(super) fn pop(&self) -> u32 {
         let mut head = self.head.load(Acquire);
         for _ in 0..TRIES {
-            // Of nothing, it is the number that no row has.
+            // For an empty list, this is a number without a row.
             let top = (head as u32).wrapping_sub(1);
             let Some(link) = self.links.row(top) else { return NONE };
             let below = link.load(Relaxed);
@@ -64,12 +65,12 @@ impl<'r> FreeList<'r> {
         NONE
     }
 
-    /// Gives a number back.
+    /// Returns a number to the list.
     pub(super) fn push(&self, number: u32) {
         self.push_chain(number, number);
     }
 
-    /// Gives numbers back that are linked already, from `first` down to `last`.
+    /// Returns numbers to the list that are linked from `first` down to `last`.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     fn push_chain(&self, first: u32, last: u32) {
         let Some(link) = self.links.row(last) else { return };
@@ -86,14 +87,15 @@ impl<'r> FreeList<'r> {
 
 #[cfg(not(target_arch = "bpf"))]
 impl FreeList<'_> {
-    /// Moves up to `most` numbers from the top of `other` to this list; false when it has none.
+    /// Moves up to `most` numbers from the top of `other` to this list; returns false if it has
+    /// none.
     pub(super) fn refill(&self, other: &FreeList<'_>, most: u32) -> bool {
         let mut head = other.head.load(Acquire);
         loop {
             let Some(first) = (head as u32).checked_sub(1) else { return false };
             let (mut last, mut below) = (first, 0);
             for n in 1..=most {
-                // What a list that changes meanwhile says here is thrown away with the exchange.
+                // A link read while the list changes is discarded, because the exchange then fails.
                 below = self.links.row(last).map_or(0, |link| link.load(Relaxed));
                 match below.checked_sub(1).filter(|_| n < most) {
                     Some(next) => last = next,
@@ -112,7 +114,7 @@ impl FreeList<'_> {
         }
     }
 
-    /// Makes it empty. For recovery.
+    /// Empties the list, for recovery.
     pub(super) fn clear(&self) {
         self.head.store(after(self.head.load(Relaxed), 0), Release);
     }
@@ -123,7 +125,8 @@ impl FreeList<'_> {
         std::iter::from_fn(|| Some(self.pop()).filter(|number| *number != NONE))
     }
 
-    /// Makes exactly the numbers that `is_free` names free, the lowest on top. For recovery.
+    /// Rebuilds the list from exactly the numbers for which `is_free` returns true, lowest on top,
+    /// for recovery.
     pub(super) fn rebuild(&self, mut is_free: impl FnMut(u32) -> bool) {
         let mut below = 0;
         for number in (0..self.links.len() as u32).rev().filter(|number| is_free(*number)) {
@@ -135,8 +138,8 @@ impl FreeList<'_> {
     }
 }
 
-/// How often the head is tried: each failure means that another lcore was faster. A number that the
-/// kernel's program can't give back at so many failures in a row is free again after a recovery.
+/// Number of attempts to change the head; each failure means that another lcore changed it first. A
+/// number that the BPF program fails to return this often stays unused until the next recovery.
 const TRIES: u32 = if cfg!(target_arch = "bpf") { 32 } else { u32::MAX };
 
 fn after(head: u64, top: u32) -> u64 {

@@ -1,12 +1,11 @@
-//! What a flow is recognised by where its path is known: what its front entry says, once more,
-//! beside the path.
+//! Front record of a path: a copy of the flow's front entry, stored by path id.
 //!
-//! Entries lie where a hash says, anywhere: among many flows the one of a packet is in no cache,
-//! and only it names the path. Whoever remembers by which path a flow goes (see
-//! [`lately`](super::lately)) needs no entry, and paths and fronts lie in the order in which flows
-//! began. A front belongs to its path, and the path's seqlock guards it: a path is live before its
-//! entries can be found, and ends before they go, so that a live one whose front has a key is that
-//! key's flow.
+//! Entries are at hashed positions: with many flows, a packet's entry is in no cache, and only the
+//! entry contains the path's id. A caller that remembers the path of a flow (see
+//! [`lately`](super::lately)) needs no entry, and paths and fronts are ordered by the time at which
+//! flows began. A front belongs to its path and is guarded by the path's seqlock. A path is live
+//! before its entries are visible and ends before they are cleared, so a live path whose front has
+//! a key belongs to that key's flow.
 
 #[cfg(test)]
 use super::Hit;
@@ -15,16 +14,17 @@ use crate::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::rows::Shared;
 use packet::flow::{FlowKey, Side};
 
-/// A path's front. One cache line.
+/// Front record of a path. One cache line.
 #[repr(C, align(64))]
 pub(crate) struct Front {
     pub(super) scope: AtomicU32,
-    /// 1 where the key's high end began, else 0.
+    /// 1 if the initiator is the key's high end, else 0.
     pub(super) high: AtomicU32,
     rest: [AtomicU64; 5],
     /// [`Hit::digest`] of the front entry.
     pub(super) digest: AtomicU32,
-    /// Second of the region's clock when the front entry was last touched by way of the path.
+    /// Time at which the front entry was last touched through the path, in seconds of the region's
+    /// clock.
     pub(super) seen_s: AtomicU32,
     spare: AtomicU64,
 }
@@ -36,7 +36,7 @@ const _: () = assert!(size_of::<Front>() == 64);
 unsafe impl Shared for Front {}
 
 impl Front {
-    /// Writes it for a flow whose path the caller holds.
+    /// Writes the front for a flow whose path the caller holds.
     #[inline(always)]
     pub(super) fn set(&self, key: &FlowKey, initiator: Side, digest: u32, seen_s: u32) {
         let words = Words::of(key);
@@ -47,14 +47,14 @@ impl Front {
         self.seen_s.store(seen_s, Relaxed);
     }
 
-    /// A copy of its key, of one piece only within [`Stored::consistent`].
+    /// Returns a copy of its key, which is consistent only within [`Stored::consistent`].
     #[inline(always)]
     pub(super) fn key(&self) -> FlowKey {
         let rest = core::array::from_fn(|i| self.rest[i].load(Relaxed));
         Words(self.scope.load(Relaxed), rest).key()
     }
 
-    /// 0 where it has this key.
+    /// Returns 0 if the front has this key.
     #[inline(always)]
     pub(super) fn differs(&self, wanted: &Words) -> u64 {
         let mut differs = u64::from(self.scope.load(Relaxed) ^ wanted.0);
@@ -65,7 +65,7 @@ impl Front {
     }
 }
 
-/// For tests of what fronts and entries say.
+/// Comparison of fronts and entries in tests.
 #[cfg(test)]
 impl Front {
     pub(super) fn says(&self, key: &FlowKey, hit: &Hit) -> bool {

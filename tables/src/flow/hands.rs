@@ -2,23 +2,24 @@
 
 use crate::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Where the rings stand, in the line that all share.
+/// Positions of the rings in the shared line.
 #[repr(C)]
 pub(super) struct Hands {
-    /// The next place of each ring.
+    /// Next slot of each ring.
     pub(super) next: [AtomicU32; 2],
-    /// The place from which on flows of each may be unconfirmed.
+    /// First slot of each ring that may hold an unconfirmed flow.
     pub(super) oldest: [AtomicU32; 2],
-    /// Places of each ring, less one. 0 before a recovery.
+    /// Number of slots of each ring minus 1. 0 before the first recovery.
     pub(super) mask: [AtomicU32; 2],
-    /// How many of the newest flows of each ring may be unconfirmed. 0 before a recovery.
+    /// Budget of each ring: the number of newest flows that may be unconfirmed. 0 before the first
+    /// recovery.
     pub(super) budget: [AtomicU32; 2],
-    /// The record from which on those that were reset are sought.
+    /// Path record at which the search for a reset flow continues.
     pub(super) record: AtomicU32,
 }
 
 impl Hands {
-    /// In an lcore's own line: the next slot that it has reserved, and the first beyond.
+    /// In an lcore's own line: the next reserved slot, and the first slot after the reserved ones.
     #[cfg(not(target_arch = "bpf"))]
     #[inline(always)]
     pub(super) fn reserved(&self, ring: usize) -> [&AtomicU32; 2] {
@@ -35,7 +36,7 @@ impl Hands {
         self.budget[ring].load(Relaxed)
     }
 
-    /// Where in the section a place of a ring lies: the second ring lies behind the first.
+    /// Returns the position of a ring's slot in the section: the second ring follows the first.
     #[inline(always)]
     pub(super) fn place(&self, ring: usize, n: u32) -> u32 {
         let first = if ring == 0 { 0 } else { self.places(0) };

@@ -1,14 +1,14 @@
-//! The index: where a key is found. Flows, fragments and affinities are kept in one each.
+//! Hash index of keys. Flows, fragments and affinities use one index each.
 //!
 //! ```text
-//! words    one per bucket: who writes (epoch, lcore) | spilled | four tags of 8 bits
+//! words    one per bucket: lock owner (epoch, lcore) | spill count | four tags of 8 bits
 //! entries  four per bucket, a cache line each: state, last seen, path, flags, digest, key
 //! ```
-//! A key belongs to its home bucket, or to a second one near it; when both are full, to one of the
-//! next [`WINDOW`] buckets, and the home bucket counts it as spilled. A reader takes no lock: it
-//! looks at the likeliest entry, then at the entries whose tag fits, and an entry's state tells
-//! whether it changed meanwhile. A writer locks the home bucket, so that a key can't come in twice;
-//! the slot itself is taken by its state, the tag is changed by whoever has the slot.
+//! A key is stored in its home bucket or in a second bucket near it; if both are full, in one of
+//! the [`WINDOW`] buckets after its home, which then counts it as spilled. Readers take no lock:
+//! they examine the likeliest entry and then the entries with a matching tag, and an entry's state
+//! reveals concurrent changes. A writer locks the home bucket, so that a key cannot be inserted
+//! twice; a slot is claimed by its state, and the claimant changes its tag.
 
 mod place;
 #[cfg(not(target_arch = "bpf"))]
@@ -35,11 +35,11 @@ use packet::flow::HashKey;
 use place::WINDOW;
 use place::{LOCK, OWNER, Place, SPILLED, equal_tags};
 
-/// How often a lock is tried before the caller goes on without. The kernel's verifier looks at each
-/// turn.
+/// Number of attempts to take a lock before the caller gives up. The kernel's verifier checks each
+/// iteration.
 const TRIES: u32 = if cfg!(target_arch = "bpf") { 64 } else { 512 };
 
-/// Whose index it is.
+/// The table that uses an index.
 #[derive(Clone, Copy)]
 pub(crate) enum Which {
     Flows,
@@ -47,14 +47,14 @@ pub(crate) enum Which {
     Affinities,
 }
 
-/// A view over entries and bucket words.
+/// A view of entries and bucket words.
 #[derive(Clone, Copy)]
 pub(crate) struct Index<'r> {
     entries: Rows<'r, Entry>,
     words: Rows<'r, AtomicU64>,
     #[cfg(target_arch = "bpf")]
     which: Which,
-    // The kernel's program reads both where it needs them, since a register is dear there.
+    // The BPF program reads both where needed, because it has few registers.
     #[cfg(not(target_arch = "bpf"))]
     mask: u32,
     #[cfg(not(target_arch = "bpf"))]
@@ -64,7 +64,8 @@ pub(crate) struct Index<'r> {
 }
 
 impl<'r> Index<'r> {
-    /// `entries` are four times `words`, whose number is a power of two.
+    /// Creates a view; there are four `entries` per word, and the number of words is a power of
+    /// two.
     #[inline]
     pub(crate) fn new(
         #[cfg_attr(not(target_arch = "bpf"), expect(unused, reason = "the kernel's alone"))]
@@ -113,7 +114,7 @@ impl<'r> Index<'r> {
     #[inline(always)]
     pub(crate) fn place(&self, hash: u64) -> Place {
         let home = hash as u32 & self.mask();
-        // Near the home, so that both words mostly lie in one cache line.
+        // Near the home bucket, so that both words are usually in one cache line.
         let apart = 1 + ((((hash >> 40) & 0xff) * 7) >> 8) as u32;
         Place {
             home,
@@ -146,7 +147,7 @@ impl<'r> Index<'r> {
         }
     }
 
-    /// Asks for the entry of the home bucket that a new key will most likely take.
+    /// Prefetches the entry of the home bucket that a new key most likely takes.
     #[cfg(not(target_arch = "bpf"))]
     #[inline(always)]
     pub(crate) fn prefetch_claim(&self, hash: u64) {
@@ -158,7 +159,7 @@ impl<'r> Index<'r> {
         }
     }
 
-    /// Asks for an entry and its bucket's word.
+    /// Prefetches an entry and its bucket's word.
     #[cfg(not(target_arch = "bpf"))]
     #[inline(always)]
     pub(crate) fn prefetch_slot(&self, i: u32) {
@@ -176,8 +177,8 @@ impl<'r> Index<'r> {
         found
     }
 
-    /// As `find`, written where it shall stand: in each way by itself, else what was found would
-    /// first be put where both ways can leave it.
+    /// As `find`, with the result written to `out`: each path writes it directly, instead of
+    /// through a common temporary.
     #[cfg(not(target_arch = "bpf"))]
     #[inline(always)]
     pub(crate) fn find_to(&self, hash: u64, key: &FlowKey, out: &mut Option<Hit>) {
@@ -187,14 +188,14 @@ impl<'r> Index<'r> {
         let home = home.load(Acquire);
         let equal = equal_tags(home, &place);
         if equal != 0 {
-            // Which of the four it is, is as good as random: no branch may depend on it.
+            // Which of the four slots matches is effectively random, so no branch depends on it.
             let likeliest = place.home * 4 + equal.trailing_zeros() / 8;
             if let Some(hit) = self.compare(likeliest, key) {
                 *out = Some(hit);
                 return;
             }
         } else {
-            // Most that are not there are known not to be by their tags alone, from one cache line.
+            // Most absent keys are detected by their tags alone, from one cache line.
             let Some(second) = self.word(place.second) else { return };
             if equal_tags(second.load(Acquire), &place) == 0 && (home / SPILLED) & 0xff == 0 {
                 return;
@@ -203,7 +204,7 @@ impl<'r> Index<'r> {
         *out = self.find_by_tag(hash, key);
     }
 
-    /// Out of line and from the start again, so that the likely way keeps its registers.
+    /// Not inlined and without shared state, so that the likely path keeps its registers.
     #[cfg(not(target_arch = "bpf"))]
     #[inline(never)]
     fn find_by_tag(&self, hash: u64, key: &FlowKey) -> Option<Hit> {
@@ -227,7 +228,7 @@ impl<'r> Index<'r> {
         None
     }
 
-    /// Whether no tag says that a key may be there: it is not, unless it comes in at this moment.
+    /// Returns whether no tag matches: the key is absent, except if it is inserted concurrently.
     #[cfg(target_arch = "bpf")]
     #[inline(always)]
     pub(crate) fn lacks(&self, hash: u64) -> bool {
@@ -240,7 +241,7 @@ impl<'r> Index<'r> {
             && (home / SPILLED) & 0xff == 0
     }
 
-    /// Bucket `n` of those that a key may lie in: its home, the second, the window.
+    /// Returns bucket `n` of those that may hold a key: home, second, then the window.
     #[inline(always)]
     fn bucket(&self, place: &Place, n: u32) -> u32 {
         match n {
@@ -269,12 +270,12 @@ impl<'r> Index<'r> {
         self.entry(i)?.compare(i, wanted)
     }
 
-    /// The key of an entry and what else it says, if it is live and holds still.
+    /// Returns a consistent copy of an entry's key and contents, if it is live.
     pub(crate) fn read(&self, i: u32) -> Option<(FlowKey, Hit)> {
         self.entry(i)?.read(i)
     }
 
-    /// Locks a home bucket, or gives up after a bounded number of tries.
+    /// Locks a home bucket; returns false after a bounded number of attempts.
     pub(crate) fn lock(&self, home: u32) -> bool {
         #[cfg(target_arch = "bpf")]
         if let Which::Flows = self.which {
@@ -310,14 +311,14 @@ impl<'r> Index<'r> {
     }
 }
 
-/// Asks for a cache line that will be read soon.
+/// Prefetches a cache line that will be read soon.
 ///
-/// The kernel's program has no instruction for it, and reads a word instead: the processor goes on
-/// until somebody wants to know what was read, so lines that are asked for together come together.
+/// BPF has no prefetch instruction; the program reads a word instead. The processor continues until
+/// the value is used, so that several lines are fetched in parallel.
 #[inline(always)]
 pub fn prefetch<T>(of: &T) {
     #[cfg(target_arch = "bpf")]
-    // SAFETY: all that lies in tables begins with a word of four bytes.
+    // SAFETY: every table element begins with a word of four bytes.
     #[expect(unsafe_code, reason = "volatile, or it would not be read at all")]
     unsafe {
         const { assert!(size_of::<T>() >= 4 && align_of::<T>() >= 4) };

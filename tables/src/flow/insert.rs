@@ -1,4 +1,4 @@
-//! A flow begins and ends: both entries and the path, or nothing.
+//! Insertion and removal of flows: both entries and the path record, or nothing.
 
 use super::entry::{FRONT, INITIATOR_HIGH};
 use super::path::{Forward, GatewayLeg, Stored};
@@ -11,54 +11,54 @@ use crate::rows::Numbered;
 use core::fmt;
 use packet::flow::{FlowKey, Side};
 
-/// A flow to be.
+/// A flow to insert.
 #[derive(Clone, Copy, Debug)]
 pub struct NewFlow {
-    /// Its key as the gateway's side sees it, in the gateway's scope.
+    /// Key on the gateway's side, in the gateway's scope.
     pub front: FlowKey,
-    /// Which end of `front` begins.
+    /// End of `front` that is the initiator.
     pub front_initiator: Side,
-    /// Its key as the backend's side sees it, and which end of that one is the initiator (or we in
-    /// its place). A key equal to `front` needs no entry of its own.
+    /// Key on the backend's side, and the end in it that is the initiator (or the local address
+    /// that replaces it). A key equal to `front` gets no entry of its own.
     pub back: Option<(FlowKey, Side)>,
-    /// What becomes of its packets.
+    /// How its packets are forwarded.
     pub forward: Forward,
-    /// Where it came from.
+    /// Gateway leg from which it came.
     pub gateway: GatewayLeg,
-    /// What the caller will recognise an unchanged leg and options by.
+    /// Digest by which the caller detects an unchanged leg and options.
     pub digest: u32,
-    /// Port map that `forward.nat_port` was claimed from, or [`NONE`].
+    /// Port map from which `forward.nat_port` was claimed, or [`NONE`].
     pub nat_map: u32,
-    /// Seconds for which it may be idle once it is established; 0 for the time that `Timeouts`
-    /// gives its protocol.
+    /// Idle timeout in seconds once it is established; 0 for the protocol's timeout in `Timeouts`.
     pub idle_s: u32,
 }
 
 /// A flow that ended, for the counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ended {
-    /// Its path, which may be another flow's by now.
+    /// Number of its path record, which may belong to another flow by now.
     pub path: u32,
-    /// What became of its packets.
+    /// How its packets were forwarded.
     pub forward: Forward,
-    /// Its gateway's scope; 0 where the flow began anew before it was at its end.
+    /// Scope of its gateway endpoint; 0 if a new flow with the same key began before the end
+    /// completed.
     pub scope: u32,
 }
 
-/// Why a flow was not inserted. The NAT port that the caller claimed is still the caller's.
+/// Error of an insertion. The NAT port that the caller claimed remains claimed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InsertError {
-    /// No room: raise `region.max_flows`.
+    /// No free record or entry: raise `region.max_flows`.
     Full,
-    /// Others held the bucket for too long.
+    /// The bucket stayed locked by others for too long.
     Contended,
-    /// The flow is there already (another lcore was faster): find it. Its path.
+    /// The flow exists already, as this path (another lcore inserted it).
     Exists(u32),
-    /// The back key is another flow's, whose path is named.
+    /// The back key belongs to another flow, which has this path.
     BackTaken(u32),
-    /// No room for options of more than 48 bytes: raise `region.option_slabs`.
+    /// No slab is free for options longer than 48 bytes: raise `region.option_slabs`.
     NoSlab,
-    /// More than 252 bytes of options.
+    /// The options are longer than 252 bytes.
     OptionsTooLong,
 }
 
@@ -84,7 +84,7 @@ impl fmt::Display for InsertError {
 impl core::error::Error for InsertError {}
 
 impl NewFlow {
-    /// The key of the backend's side, or the front once more where that is the same.
+    /// Returns the key of the backend's side, or the front key if both are equal.
     #[inline(always)]
     fn back_key(&self) -> &FlowKey {
         match &self.back {
@@ -94,19 +94,19 @@ impl NewFlow {
     }
 }
 
-/// Where a flow's entries belong.
+/// Hashes of a flow's keys.
 struct Sides {
     front: u64,
     back: u64,
-    /// Whether the back is another than the front.
+    /// Whether the back key differs from the front key.
     has_back: bool,
 }
 
-/// What became of a flow, in plain words: the kernel's verifier takes no value that is set on some
-/// ways only, as what an error has in place of a hit.
+/// Outcome of an insertion as plain integers: the kernel's verifier rejects values that are
+/// initialized on some paths only, as the payload of an enum is.
 struct Begun {
     outcome: u32,
-    /// The entry, or the path that stands in the way.
+    /// Number of the entry, or of the conflicting path.
     number: u32,
     stamp: u32,
 }
@@ -123,8 +123,8 @@ fn flags(front: bool, initiator: Side) -> u8 {
 }
 
 impl Flows<'_> {
-    /// Adds a flow that came with these options of its gateway's, at most [`MAX_OPTIONS`] bytes.
-    /// Returns its front entry. Both entries are there afterwards, or neither.
+    /// Inserts a flow with the given gateway options, at most [`MAX_OPTIONS`] bytes, and returns
+    /// its front entry. Both entries are inserted, or neither.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub fn insert(
         &self,
@@ -136,8 +136,8 @@ impl Flows<'_> {
         self.insert_hashed(new, hashes, options, now_s)
     }
 
-    /// As [`Flows::insert`], where the hashes of `new.front` and of `new.back` (or once more of
-    /// `new.front`) are known.
+    /// As [`Flows::insert`] with the hashes of `new.front` and of `new.back` (or again of
+    /// `new.front` if there is no back key).
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub fn insert_hashed(
         &self,
@@ -152,15 +152,15 @@ impl Flows<'_> {
         let sides = Sides { front, back, has_back: *new.back_key() != new.front };
         let home = self.index.place(sides.front).home;
         let other = self.index.place(sides.back).home;
-        // All of it will be written, so all of it may as well be fetched at once. The kernel's
-        // program has asked for it before: `Flows::prefetch_new`.
+        // All of these lines are written, so they are fetched in parallel. The BPF program has
+        // prefetched them: `Flows::prefetch_new`.
         #[cfg(not(target_arch = "bpf"))]
         {
             self.index.prefetch(sides.front);
             self.index.prefetch(sides.back);
             self.prefetch_free();
         }
-        // Always in the same order, so that two lcores never wait for each other.
+        // A fixed order prevents deadlock between two lcores.
         let (first, second) = (home.min(other), home.max(other));
         if !self.index.lock(first) {
             return Err(InsertError::Contended);
@@ -188,23 +188,23 @@ impl Flows<'_> {
         }
     }
 
-    /// Takes a slot for the key of a hash; [`NONE`] where all are taken.
+    /// Claims a slot for a key with this hash; returns [`NONE`] if all are taken.
     #[inline(always)]
     fn claim(&self, hash: u64) -> u32 {
-        // The kernel's program searches in a function of its own, which its verifier sees once.
+        // A separate function in the BPF program, which the verifier checks once.
         #[cfg(target_arch = "bpf")]
         return crate::parts::claim(hash);
         #[cfg(not(target_arch = "bpf"))]
         self.claim_slot(hash)
     }
 
-    /// As [`Flows::claim`].
+    /// Body of [`Flows::claim`].
     #[inline(always)]
     pub(crate) fn claim_slot(&self, hash: u64) -> u32 {
         self.index.claim(&self.index.place(hash))
     }
 
-    /// Asks for the record that will most likely be taken.
+    /// Prefetches the record that is most likely allocated next.
     #[inline(always)]
     pub(super) fn prefetch_free(&self) {
         let free = self.free_paths().and_then(|free| free.peek());
@@ -249,7 +249,7 @@ impl Flows<'_> {
         let back = if sides.has_back { self.claim(sides.back) } else { NONE };
         step!();
         if entry == NONE || (sides.has_back && back == NONE) {
-            // [`NONE`] is no entry's number.
+            // [`NONE`] is no valid entry number, so abandoning it does nothing.
             self.index.abandon(entry);
             self.index.abandon(back);
             self.drop_record(id);
@@ -269,8 +269,8 @@ impl Flows<'_> {
         path.publish();
         step!();
         if sides.has_back {
-            // What a back entry has no use for names the front entry, so that an answer can ask
-            // for that line early.
+            // A back entry needs no digest. It stores the number of the front entry instead, so
+            // that replies can prefetch that line.
             let side = new.back.map_or(Side::Low, |(_, side)| side);
             let (key, flags) = (new.back_key(), flags(false, side));
             let filling = Filling { key, path: id, flags, digest: entry, now_s };
@@ -287,7 +287,7 @@ impl Flows<'_> {
         Begun { outcome: BEGUN, number: entry, stamp }
     }
 
-    /// Gives an ended or never published record back, with its slab.
+    /// Frees a record that has ended or was never published, and its slab.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     fn drop_record(&self, id: u32) {
         let Some(path) = self.paths.row(id) else { return };
@@ -300,21 +300,21 @@ impl Flows<'_> {
         self.free_paths().into_iter().for_each(|free| free.push(id));
     }
 
-    /// Ends the flow that was found now; none when it had ended already or stays busy.
+    /// Ends the flow found by `hit`; `None` if it has already ended or stays busy.
     pub fn remove(&self, hit: &Hit) -> Option<Ended> {
         let entry = self.index.entry(hit.entry)?;
         self.end(hit.path, || entry.still(hit.stamp))
     }
 
-    /// The path of the flow that has a key. The entry of a flow that has ended is cleared, so that
-    /// its key is free: whoever ends it does that too, but may be a process that the packet at hand
-    /// interrupted right there.
+    /// Returns the path of the flow that has a key. If that flow has ended, its entry is cleared
+    /// here, so that the key is free. The lcore that ends the flow clears it as well, but may be a
+    /// process that the current packet interrupted.
     ///
-    /// A path is live before an entry names it, so one that is not has ended; and its record is
-    /// another flow's only after its entries were cleared, which the entry's state tells.
+    /// A path is live before an entry refers to it, so a path that is not live has ended. Its
+    /// record is reused only after its entries were cleared, which the entry's state reveals.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     fn holder(&self, hash: u64, key: &FlowKey) -> Option<u32> {
-        // The kernel's program searches by a call.
+        // In the BPF program, the search is a function call.
         #[cfg(target_arch = "bpf")]
         if self.index.lacks(hash) {
             return None;
@@ -328,9 +328,10 @@ impl Flows<'_> {
         None
     }
 
-    /// Ends a flow: first nobody reads its path any more, then nobody finds it, then what it had
-    /// (NAT port, slabs, record) is given back. `meant` says whether it is the flow that is meant.
-    /// A packet of it that comes meanwhile goes on by it or begins it anew, and waits for nothing.
+    /// Ends a flow in this order: readers can no longer read its path, lookups no longer find it,
+    /// and its resources (NAT port, slabs, record) are freed. `meant` returns whether it is the
+    /// intended flow. A concurrent packet of the flow is still forwarded by it or begins it anew,
+    /// and never waits.
     pub(super) fn end(&self, id: u32, meant: impl Fn() -> bool) -> Option<Ended> {
         let path = self.paths.row(id)?;
         step!();

@@ -1,58 +1,57 @@
-//! By which paths flows went lately: hints, of 4 bytes each, so that those of many flows stay in a
-//! cache that their index entries don't fit in.
+//! Recent-flow hints: 4-byte path references that fit in cache where the flow index does not.
 //!
-//! A hint is a path's number, with as many bits of its flow's hash above it as there is room for.
-//! Four lie in a set, the latest in front. Nothing depends on them: a hint that is wrong, mixed
-//! from two or of a flow that has ended leads to a path that is another's or nobody's
-//! ([`Flows::meet`](super::Flows::meet)), and a flow without one is found by the index.
+//! A hint is a path's number, with bits of its flow's hash in the remaining upper bits. Four hints
+//! form a set, the latest first. Hints are not authoritative: a hint that is wrong, torn, or of an
+//! ended flow leads to a path of another flow or of none ([`Flows::meet`](super::Flows::meet)), and
+//! a flow without a hint is found by the index.
 
-/// The hints of four flows, two in a word.
+/// The hints of four flows, two per word.
 pub type Set = [u64; 2];
 
-/// How many sets there are for so many flows: a power of two, with a hint for each direction of a
-/// flow, since answers have keys of their own.
+/// Number of sets for `flows` flows: a power of two, with one hint per direction of a flow, because
+/// replies have keys of their own.
 pub const fn sets(flows: u32) -> u32 {
     let sets = flows.next_power_of_two() / 2;
     if sets == 0 { 1 } else { sets }
 }
 
-/// A flow's place among the hints.
+/// Position of a flow's hint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
-    /// The set.
+    /// Number of the set.
     pub set: u32,
-    /// Its hash, above the path's number.
+    /// Hash bits of the flow, at their position above the path's number.
     tag: u32,
-    /// Bits of a path's number.
+    /// Mask of a path's number.
     mask: u32,
 }
 
 impl Place {
-    /// Of a flow with this hash, where there are so many sets.
+    /// Returns the position for a flow with this hash among `sets` sets.
     #[inline(always)]
     pub const fn new(hash: u64, sets: u32) -> Place {
-        // There are at most four paths for each set.
+        // There are at most four paths per set.
         let mask = sets.wrapping_mul(4).wrapping_sub(1);
         Place { set: hash as u32 & sets.wrapping_sub(1), tag: (hash >> 32) as u32 & !mask, mask }
     }
 
-    /// The path that the set names first for the flow.
+    /// Returns the path of the flow's latest hint in the set.
     #[inline(always)]
     pub const fn find(&self, set: &Set) -> Option<u32> {
         let [a, b] = *set;
         let hint = self.first(self.first(self.first(self.first(0, b >> 32), b), a >> 32), a);
-        // An empty place names nobody's path.
+        // An empty place contains 0, which is not a valid hint.
         if hint == 0 { None } else { Some(hint & self.mask) }
     }
 
-    /// The hint in the low half of `word`, if it is the flow's; else `other`.
+    /// Returns the hint in the low half of `word` if it is the flow's, else `other`.
     #[inline(always)]
     const fn first(&self, other: u32, word: u64) -> u32 {
         let hint = word as u32;
         if (hint ^ self.tag) & !self.mask == 0 && hint != 0 { hint } else { other }
     }
 
-    /// The set with the flow's path in front; the one longest there has gone.
+    /// Returns the set with the flow's path first and without its oldest hint.
     #[inline(always)]
     pub const fn with(&self, set: &Set, path: u32) -> Set {
         let [a, b] = *set;
@@ -67,7 +66,7 @@ mod tests {
 
     const FLOWS: u32 = 131_072;
 
-    /// Of set 5, told apart by what lies above.
+    /// Returns a position in set 5 with different upper bits per tag.
     fn place(tag: u32) -> Place {
         Place::new(u64::from(tag) << 52 | 5, sets(FLOWS))
     }

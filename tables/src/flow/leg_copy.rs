@@ -1,4 +1,4 @@
-//! `LegCopy`: the gateway legs of one path, as they were before a change (see `copies`).
+//! `LegCopy`: the gateway legs of one path before an update (see `copies`).
 
 use super::path::{Answer, Slab, Stored};
 use super::step::step;
@@ -8,13 +8,13 @@ use crate::rows::{Rows, Shared};
 /// The legs of one path. 704 bytes.
 #[repr(C, align(64))]
 pub(crate) struct LegCopy {
-    /// 1 while a writer has it.
+    /// 1 while a writer owns the copy.
     claimed: AtomicU32,
-    /// 1 where the responder's leg is another than the initiator's.
+    /// 1 if the responder's leg differs from the initiator's.
     responder: AtomicU32,
-    /// Which path it is of, and the state in which that is held: [`of`]. 0 while it is filled.
+    /// Path and held state to which the copy belongs: [`of`]. 0 while it is being filled.
     of: AtomicU64,
-    /// The initiator's, and the responder's.
+    /// Legs of the initiator and of the responder.
     legs: [Slab; 2],
 }
 
@@ -24,7 +24,7 @@ const _: () = assert!(size_of::<LegCopy>() == 704);
 #[expect(unsafe_code, reason = "see the trait")]
 unsafe impl Shared for LegCopy {}
 
-/// A path and its state. The state of a held path is not 0.
+/// Combines a path and its state. The state of a held path is not 0.
 #[inline(always)]
 const fn of(path: u32, state: u32) -> u64 {
     (path as u64) << 32 | state as u64
@@ -36,12 +36,12 @@ impl LegCopy {
         self.claimed.compare_exchange(0, 1, Acquire, Relaxed).is_ok()
     }
 
-    /// Another writer may have it from here on.
+    /// Releases the copy to other writers; its contents are kept.
     pub(super) fn give_back(&self) {
         self.claimed.store(0, Release);
     }
 
-    /// Copies the legs of a path, which the caller will hold in this state.
+    /// Copies the legs of a path, which the caller is about to hold with state `held`.
     #[inline(always)]
     pub(super) fn fill(&self, id: u32, path: &Stored, held: u32, slabs: Rows<'_, Slab>) {
         self.of.store(0, Relaxed);
@@ -54,7 +54,7 @@ impl LegCopy {
         self.of.store(of(id, held), Release);
     }
 
-    /// Copies a leg out, if it is of this path in this state.
+    /// Copies a leg to `out` if the copy belongs to this path and state; returns whether it does.
     #[inline(always)]
     pub(super) fn read(&self, id: u32, held: u32, from_initiator: bool, out: &mut Answer) -> bool {
         if self.of.load(Acquire) != of(id, held) {
@@ -68,7 +68,7 @@ impl LegCopy {
         self.of.load(Relaxed) == of(id, held)
     }
 
-    /// Forgets all.
+    /// Clears the copy, for recovery.
     #[cfg(not(target_arch = "bpf"))]
     pub(super) fn clear(&self) {
         self.of.store(0, Relaxed);

@@ -1,17 +1,17 @@
-//! The gateway's legs of a flow: one for both directions, or one for each.
+//! Gateway legs of a flow: one for both directions, or one for each.
 //!
-//! A gateway that brings the initiator's packets alone gets the answers by the leg of these. One
-//! that brings both directions, to have them inspected, may send each with ports and options of its
-//! own, and wants it back with the same:
+//! A gateway that sends only the initiator's packets receives replies by their leg. A gateway that
+//! sends both directions for inspection may use different ports and options for each, and expects
+//! each direction back with its own:
 //!
 //! ```text
-//!  no PATH_RESPONDER_LEG      the path's leg is that of the latest packet, whoever sent it
-//!  with it, and no slab       both directions came with the same: the path's leg is of both
+//!  no PATH_RESPONDER_LEG      the path's leg is that of the latest packet, in either direction
+//!  with it, and no slab       both directions arrived with equal legs: the path's leg serves both
 //!  with it, and a slab        the path's leg is the initiator's, the slab's the responder's
 //! ```
-//! While a leg is being changed, packets go back by the one of before ([`copies`](super::copies)).
-//! The first packet whose leg differs takes the slab. Where none is free, the flow has one leg, and
-//! each further change tries again.
+//! During an update, packets return by the previous leg ([`copies`](super::copies)). The first
+//! packet whose leg differs allocates the slab. If none is free, the flow has one leg, and each
+//! further change tries again.
 
 use super::path::{GatewayLeg, Slab, Stored, needs_slab};
 use super::step::step;
@@ -21,21 +21,21 @@ use crate::atomic::Ordering::Relaxed;
 use crate::record::NONE;
 use crate::rows::Numbered;
 
-/// What became of a leg that was noted.
+/// Outcome of a leg update.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LegUpdate {
-    /// What goes back in this direction goes by it from now on.
+    /// Packets that return in this direction use the new leg from now on.
     Changed,
-    /// It is the other direction's too, and nothing but that was noted.
+    /// The leg equals that of the other direction; only this was recorded.
     Same,
-    /// No slab was free for a leg of each direction: both go by it from now on.
+    /// No slab was free for separate legs: both directions use the new leg from now on.
     Shared,
-    /// The flow is gone or being changed, its copy is in use, or no slab is free for long options:
-    /// nothing changed, and the next packet tries again.
+    /// The flow has ended or is being updated, its copy is in use, or no slab is free for long
+    /// options. Nothing changed, and the next packet tries again.
     Missed,
 }
 
-/// What a packet came with.
+/// Leg, options and digest of the latest packet.
 #[derive(Clone, Copy)]
 struct Latest<'a> {
     leg: &'a GatewayLeg,
@@ -44,8 +44,8 @@ struct Latest<'a> {
 }
 
 impl<'r> Flows<'r> {
-    /// A packet of the gateway came with another leg or other options than those known of its
-    /// direction. `hit` is the front entry's. Of a translated flow there is but one direction.
+    /// Updates the leg of one direction after a packet of the gateway arrived with a different leg
+    /// or options. `hit` is the front entry. A translated flow has only one direction.
     pub fn update_gateway(
         &self,
         hit: &Hit,
@@ -62,7 +62,7 @@ impl<'r> Flows<'r> {
         let Some(copy) = self.hold_legs(hit.path, path) else { return LegUpdate::Missed };
         step!();
         let latest = Latest { leg, options, digest };
-        // While the path is held, its flow can't end, so what is true of the entry stays true.
+        // A flow cannot end while its path is held, so the entry stays valid.
         let done = match entry.still(hit.stamp) {
             true if from_initiator || path.is_nat() => self.update_initiator(path, entry, latest),
             true => self.update_responder(path, entry, latest),
@@ -125,8 +125,8 @@ impl<'r> Flows<'r> {
         done
     }
 
-    /// The leg of both directions becomes the responder's as well, so that the initiator's may
-    /// change; false when no slab is free.
+    /// Copies the shared leg to the responder's slab, so that the initiator's can change; returns
+    /// false if no slab is free.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     fn part(&self, path: &Stored) -> bool {
         let Some(slab) = self.responders_slab(path) else { return false };
@@ -135,7 +135,8 @@ impl<'r> Flows<'r> {
         true
     }
 
-    /// The slab with the responder's leg, a new one if need be. Only the flow's end gives it back.
+    /// Returns the slab of the responder's leg, and allocates it if needed. It is freed at the end
+    /// of the flow.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     fn responders_slab(&self, path: &Stored) -> Option<&'r Slab> {
         if path.owns.load(Relaxed) == NONE {
@@ -149,7 +150,7 @@ impl<'r> Flows<'r> {
         self.slabs.row(path.owns.load(Relaxed))
     }
 
-    /// Makes sure that a path which the caller holds has room for these options.
+    /// Ensures that a path held by the caller has space for these options.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub(super) fn give_slab(&self, path: &Stored, options: &Options<'_>) -> bool {
         if needs_slab(options.bytes()) && path.slab.load(Relaxed) == NONE {

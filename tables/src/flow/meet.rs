@@ -1,4 +1,4 @@
-//! Finds a flow on the path that it goes by, by what stands beside the path, without its entry.
+//! Lookup of a flow through its path and front record, without its entry.
 
 #[cfg(not(target_arch = "bpf"))]
 use super::Hit;
@@ -12,36 +12,36 @@ use crate::rows::Numbered;
 use packet::flow::{FlowKey, Side};
 use packet::geneve::OWN_OPTIONS;
 
-/// A path that a packet's flow may go by, asked for.
+/// A candidate path for a packet's flow, being fetched.
 pub struct Likely<'r> {
     path: Option<&'r Stored>,
     front: Option<&'r Front>,
 }
 
 impl Likely<'_> {
-    /// Whether there is such a path at all.
+    /// Returns whether the path number is valid.
     #[inline(always)]
     pub fn is_there(&self) -> bool {
         self.path.is_some() && self.front.is_some()
     }
 }
 
-/// A flow met on its path: a consistent copy of what was said there.
+/// A flow found through its path: a consistent copy.
 pub struct Met<'r> {
     front: &'r Front,
-    /// What becomes of packets from the initiator.
+    /// How packets from the initiator are forwarded.
     pub forward: Forward,
-    /// As [`Hit::digest`] of the front entry.
+    /// Digest of the gateway leg, as [`Hit::digest`] of the front entry.
     pub digest: u32,
-    /// The end of the front key that began the flow.
+    /// End of the front key that is the initiator.
     pub initiator: Side,
     tcp: u32,
 }
 
 impl Met<'_> {
-    /// Whether a TCP segment with these flags (the byte of RFC 9293 3.1), or a packet of another
-    /// protocol, which has none, changes nothing of what is known of the flow, and does not reopen
-    /// a connection.
+    /// Returns whether a TCP segment with these flags (the byte of RFC 9293 3.1), or a packet of
+    /// another protocol with flags 0, leaves the flow's state unchanged and does not reopen a
+    /// connection.
     #[inline(always)]
     pub fn stays(&self, flags: u8, from_initiator: bool) -> bool {
         let one_way = self.forward.flags & PATH_ONE_WAY != 0;
@@ -49,18 +49,19 @@ impl Met<'_> {
     }
 }
 
-/// An answer's flow, met on its path.
+/// The flow of a reply, found through its path.
 pub struct Answered<'r> {
     front: &'r Front,
-    /// The end of the front key that began the flow.
+    /// End of the front key that is the initiator.
     pub initiator: Side,
-    /// Whether the flow's initiator sent the packet: a backend that inspects returns those as well.
+    /// Whether the flow's initiator sent the packet: inspecting backends return such packets as
+    /// well.
     pub from_initiator: bool,
     tcp: u32,
 }
 
 impl Answered<'_> {
-    /// As [`Met::stays`]; `forward` is the flow's.
+    /// As [`Met::stays`]; `forward` is that of the flow.
     #[inline(always)]
     pub fn stays(&self, forward: &Forward, flags: u8) -> bool {
         let one_way = forward.flags & PATH_ONE_WAY != 0;
@@ -68,24 +69,24 @@ impl Answered<'_> {
     }
 }
 
-/// All of a flow that an answer needs, with options of the usual length or none.
+/// Everything that a reply needs of a flow whose options have the usual length or are absent.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Usual {
-    /// What becomes of packets from the initiator.
+    /// How packets from the initiator are forwarded.
     pub forward: Forward,
-    /// Where the flow came from.
+    /// Gateway leg from which the flow came.
     pub gateway: GatewayLeg,
-    /// The gateway's options, if `gateway.option_len` says that there are some.
+    /// Options of the gateway; valid if `gateway.option_len` is not 0.
     pub options: [u64; OWN_OPTIONS / 8],
-    /// The key of the gateway's side.
+    /// Key of the gateway's side.
     pub front: FlowKey,
 }
 
 impl<'r> Flows<'r> {
-    /// Begins [`Flows::meet`] by reading a word of each line: both may be in no cache, and a
-    /// processor goes on until somebody wants to know what was read. [`NONE`](crate::record::NONE)
-    /// is no path.
+    /// Begins [`Flows::meet`] by reading a word of each line, so that both are fetched in parallel:
+    /// the processor continues until a value is used. [`NONE`](crate::record::NONE) is no valid
+    /// path.
     #[inline(always)]
     pub fn likely(&self, path: u32) -> Likely<'r> {
         let (path, front) = (self.paths.row(path), self.fronts.row(path));
@@ -95,7 +96,7 @@ impl<'r> Flows<'r> {
         Likely { path, front }
     }
 
-    /// The flow whose front key is `key`, if it goes by this path now.
+    /// Returns the flow with front key `key` if its path is this one.
     #[inline(always)]
     pub fn meet(&self, likely: &Likely<'r>, key: &FlowKey) -> Option<Met<'r>> {
         let (path, front, wanted) = (likely.path?, likely.front?, &Words::of(key));
@@ -111,12 +112,13 @@ impl<'r> Flows<'r> {
         Some(Met { front, forward, digest, initiator, tcp })
     }
 
-    /// The flow of a packet from a backend, if it goes by this path now; `side` of `key` sent it.
-    /// `PLAIN`: the packet came plain, and its key is the one of the backend's side. Else it came
-    /// in a tunnel that carries the scope, and has the front key. Fills in `out`.
+    /// Returns the flow of a packet from a backend if its path is this one, and fills `out`; end
+    /// `side` of `key` sent the packet. With `PLAIN`, the packet arrived without a tunnel and has
+    /// the key of the backend's side. Otherwise it arrived in a tunnel that carries the scope, and
+    /// has the front key.
     ///
-    /// None also where the flow's leg or options are not usual, and where the responder's leg is
-    /// another: [`Flows::find`] and [`Flows::answer`] decide on these.
+    /// Also `None` if the flow's leg or options are not usual, or if the responder's leg differs:
+    /// these need [`Flows::find`] and [`Flows::answer`].
     #[inline(always)]
     pub fn meet_answer<const PLAIN: bool>(
         &self,
@@ -139,8 +141,8 @@ impl<'r> Flows<'r> {
         let (from_initiator, same) = if translated {
             (false, out.is_answered_by(key, side))
         } else {
-            // Without a back entry, plain packets are another flow's, but for those of a client
-            // that is plain itself.
+            // Without a back entry, plain packets belong to another flow, unless the client itself
+            // is plain.
             let from_initiator = initiator == side;
             let own = back != NONE || out.front.scope == key.scope && !from_initiator;
             let scoped = FlowKey { scope: out.front.scope, ..*key };
@@ -153,19 +155,19 @@ impl<'r> Flows<'r> {
         (same && usual).then_some(Answered { front, initiator, from_initiator, tcp })
     }
 
-    /// As [`Flows::touch`], of a flow whose answer was met.
+    /// As [`Flows::touch`], for the flow of a reply.
     #[inline(always)]
     pub fn touch_answered(&self, met: &Answered<'_>, forward: &Forward, now_s: u32) {
         self.touch_front(met.front, forward, now_s);
     }
 
-    /// As [`Flows::touch`], of a flow that was met.
+    /// As [`Flows::touch`], for a flow found through its path.
     #[inline(always)]
     pub fn touch_met(&self, met: &Met<'_>, now_s: u32) {
         self.touch_front(met.front, &met.forward, now_s);
     }
 
-    /// Sets the second of the front entry, once a second.
+    /// Updates the front entry's time of last use, once per second.
     #[inline(always)]
     fn touch_front(&self, front: &Front, forward: &Forward, now_s: u32) {
         if front.seen_s.load(Relaxed) != now_s {
@@ -176,7 +178,7 @@ impl<'r> Flows<'r> {
         }
     }
 
-    /// Writes a path's front anew from its front entry, for recovery.
+    /// Rewrites a path's front record from its front entry, for recovery.
     #[cfg(not(target_arch = "bpf"))]
     pub(super) fn face(&self, id: u32, key: &FlowKey, hit: &Hit) {
         if let Some(front) = self.fronts.row(id) {
@@ -186,7 +188,8 @@ impl<'r> Flows<'r> {
 }
 
 impl Usual {
-    /// Whether a translated flow's backend sent the packet with this key in the plain scope.
+    /// Returns whether the translated flow's backend sent a packet with this key in the plain
+    /// scope.
     #[inline(always)]
     fn is_answered_by(&self, key: &FlowKey, side: Side) -> bool {
         let (forward, (src, sport)) = (&self.forward, key.end(side));

@@ -1,12 +1,12 @@
-//! The path record: how a flow is delivered, and how its answers go back. Three cache lines.
+//! Path record: how a flow is forwarded, and how its replies return. Three cache lines.
 //!
 //! ```text
 //!   0  seq, tcp   | Forward: NAT and backend addresses, service, backend, mode   line 0
-//!  64  GatewayLeg: where the flow came from                                      line 1
-//! 128  gateway options, 48 bytes | back entry, what it owns, slab, idle time     line 2
+//!  64  GatewayLeg: the gateway leg from which the flow came                      line 1
+//! 128  gateway options, 48 bytes | back entry, what it owns, slab, idle timeout  line 2
 //! ```
-//! A seqlock guards all three (`seq`), except for the TCP state, which is an atomic of its own.
-//! Options of more than 48 bytes lie in a slab, and so does the responder's leg where it differs.
+//! A seqlock (`seq`) guards all three lines, except for the TCP state, which is a separate atomic.
+//! Options longer than 48 bytes are in a slab, as is the responder's leg if it differs.
 
 mod held;
 
@@ -18,34 +18,37 @@ use crate::record::{Mode, Record};
 use crate::rows::{Numbered, Rows, Shared};
 use packet::addr::Addr;
 
-/// [`GatewayLeg::tunnel`] of a flow that came in plain.
+/// [`GatewayLeg::tunnel`] of a flow that arrived without a tunnel.
 pub const NO_TUNNEL: u8 = u8::MAX;
-/// [`Forward::mode`] of a flow that is returned to its gateway; else it is a
+/// [`Forward::mode`] of a flow that is returned to its gateway; other values are those of
 /// [`Mode`](crate::record::Mode).
 pub const PATH_RETURN: u8 = 0;
-/// [`Forward::flags`]: answers are never seen here (DSR), so the initiator alone decides the state.
+/// [`Forward::flags`]: replies bypass this appliance (DSR), so the initiator's packets alone
+/// determine the state.
 pub const PATH_ONE_WAY: u8 = 1;
-/// [`Forward::flags`]: the gateway brings the responder's packets too, and what they last came with
-/// is known by [`Forward::responder_digest`].
+/// [`Forward::flags`]: the gateway sends the responder's packets as well; the digest of their
+/// latest leg is [`Forward::responder_digest`].
 pub const PATH_RESPONDER_LEG: u8 = 2;
-/// [`Forward::flags`]: the backend is of the other family, and packets are translated (NAT46,
-/// NAT64).
+/// [`Forward::flags`]: the backend is of the other address family, and packets are translated
+/// (NAT46, NAT64).
 pub const PATH_CROSSES: u8 = 4;
-/// [`Forward::flags`]: translated to a proxy on this machine. It has no backend; what it is sent
-/// from is the client's own address.
+/// [`Forward::flags`]: redirected to a proxy on this host. There is no backend, and the source is
+/// the client's own address.
 pub const PATH_REDIRECT: u8 = 8;
-/// How often a reader or writer tries before it gives up on a path that changes. The kernel's
-/// verifier looks at each turn.
+/// Number of attempts of a reader or writer at a path that is being changed. The kernel's verifier
+/// checks each iteration.
 pub(super) const TRIES: u64 = if cfg!(target_arch = "bpf") { 8 } else { 512 };
-/// How often an answer tries to read a path before it goes by the copy.
+/// Number of attempts to read a path for a reply before the copy is used.
 pub(super) const ANSWER_TRIES: u64 = 8;
-/// Option bytes within the record.
+/// Option bytes stored in the record itself.
 const INLINE: usize = 48;
 
-/// 16 bytes of [`Forward`] with one of two meanings, so that line 0 stays one line: of a translated
-/// flow ([`Forward::is_nat`]) our source address towards the backend, and of another with
-/// [`PATH_RESPONDER_LEG`] the digest of the responder's leg. No flow has both. Only
-/// [`Forward::nat_addr`] and [`Forward::responder_digest`] read it. Zero bytes are neither.
+/// Sixteen bytes of [`Forward`] with two meanings, so that line 0 fits in one cache line.
+///
+/// In a translated flow ([`Forward::is_nat`]) they are the local source address towards the
+/// backend; in another flow with [`PATH_RESPONDER_LEG`], the digest of the responder's leg. No flow
+/// has both. Only [`Forward::nat_addr`] and [`Forward::responder_digest`] read them. All zeros is
+/// neither.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NatOrDigest(Addr);
@@ -54,61 +57,61 @@ impl NatOrDigest {
     /// Neither an address nor a digest.
     pub const NONE: NatOrDigest = NatOrDigest(Addr::UNSPECIFIED);
 
-    /// Our source address of a translated flow.
+    /// Returns the value for a local source address of a translated flow.
     #[inline(always)]
     pub const fn nat(addr: Addr) -> NatOrDigest {
         NatOrDigest(addr)
     }
 }
 
-/// Line 0: what becomes of packets from the initiator. Zero bytes are an empty value.
+/// Line 0: how packets from the initiator are forwarded. All zeros is an empty value.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Forward {
     /// See [`Forward::nat_addr`] and [`Forward::responder_digest`].
     pub nat_or_digest: NatOrDigest,
-    /// The backend's address.
+    /// Address of the backend.
     pub backend_addr: Addr,
-    /// Our source port (or echo identifier) towards the backend, host order.
+    /// Local source port (or echo identifier) towards the backend, in host byte order.
     pub nat_port: u16,
-    /// The backend's port, host order.
+    /// Port of the backend, in host byte order.
     pub backend_port: u16,
     /// Service id.
     pub service: u32,
     /// Backend id.
     pub backend: u32,
-    /// The backend's incarnation when the flow began.
+    /// Incarnation of the backend when the flow began.
     pub incarnation: u32,
-    /// The front entry; set by `insert`.
+    /// Number of the front entry; set by `insert`.
     pub front: u32,
-    /// A [`Mode`](crate::record::Mode), or [`PATH_RETURN`].
+    /// Forwarding mode: a [`Mode`](crate::record::Mode), or [`PATH_RETURN`].
     pub mode: u8,
-    /// `PATH_*` flags.
+    /// Bit mask of the `PATH_*` flags.
     pub flags: u8,
-    /// IP protocol.
+    /// IP protocol number on the gateway's side.
     pub proto: u8,
-    /// Zero.
+    /// Must be zero.
     pub spare: u8,
 }
 
 impl Forward {
-    /// Our source address towards the backend, of a flow that [is translated](Forward::is_nat).
-    /// Of another without a leg of the responder's it is unspecified.
+    /// Local source address towards the backend of a flow that [is translated](Forward::is_nat). In
+    /// other flows without a responder's leg, it is unspecified.
     #[inline(always)]
     pub const fn nat_addr(&self) -> &Addr {
         debug_assert!(self.is_nat() || !self.has_responder_leg());
         &self.nat_or_digest.0
     }
 
-    /// [`Forward::nat_addr`] of a translated flow that begins, to be written.
+    /// [`Forward::nat_addr`] of a new translated flow, to be written.
     #[inline(always)]
     pub const fn nat_addr_mut(&mut self) -> &mut Addr {
         debug_assert!(!self.has_responder_leg());
         &mut self.nat_or_digest.0
     }
 
-    /// What an unchanged leg of the responder's is recognized by, of a flow that has one
-    /// ([`PATH_RESPONDER_LEG`]). It lies in this line because every packet reads it anyway.
+    /// Digest of the responder's leg, of a flow that has one ([`PATH_RESPONDER_LEG`]). It is in
+    /// this line because every packet reads the line anyway.
     #[inline(always)]
     pub const fn responder_digest(&self) -> u32 {
         debug_assert!(self.has_responder_leg());
@@ -120,7 +123,8 @@ impl Forward {
         self.flags & PATH_RESPONDER_LEG != 0
     }
 
-    /// Only what is translated has a NAT map; what is not may have a leg of the responder's.
+    /// Returns whether the flow is translated. Only translated flows have a NAT map, and only
+    /// others can have a responder's leg.
     #[inline(always)]
     pub const fn is_nat(&self) -> bool {
         self.mode == Mode::Nat as u8
@@ -135,40 +139,40 @@ impl Forward {
     }
 }
 
-/// Line 1: where the flow came from, as the initiator's latest packet had it.
+/// Line 1: the gateway leg of the initiator's latest packet.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GatewayLeg {
-    /// Outer source: the gateway node.
+    /// Outer source address: the gateway node.
     pub node: Addr,
-    /// Outer destination: our address.
+    /// Outer destination address: a local address.
     pub local: Addr,
-    /// VNI.
+    /// VXLAN or GENEVE network identifier.
     pub vni: u32,
-    /// Outer UDP source port as received, host order.
+    /// Outer UDP source port as received, in host byte order.
     pub node_port: u16,
-    /// Outer UDP destination port as received, host order.
+    /// Outer UDP destination port as received, in host byte order.
     pub local_port: u16,
-    /// VLAN tag, 0 for none.
+    /// VLAN tag; 0 for none.
     pub vlan: u16,
-    /// Who delivered it: the outer Ethernet source.
+    /// Outer Ethernet source address: the device that delivered the packet.
     pub gateway_mac: [u8; 6],
-    /// Inner Ethernet source (VXLAN).
+    /// Inner Ethernet source address (VXLAN).
     pub inner_src: [u8; 6],
-    /// Inner Ethernet destination (VXLAN).
+    /// Inner Ethernet destination address (VXLAN).
     pub inner_dst: [u8; 6],
     /// Tunnel id, or [`NO_TUNNEL`].
     pub tunnel: u8,
-    /// Bytes of gateway options; set by `insert` and `update_gateway`.
+    /// Length of the gateway options in bytes; set by `insert` and `update_gateway`.
     pub option_len: u8,
-    /// Arm it came in by: 0 ingress, 1 egress.
+    /// Arm on which it arrived: 0 ingress, 1 egress.
     pub arm: u8,
-    /// Zero.
+    /// Must be zero.
     pub spare: u8,
 }
 
 const _: () = assert!(size_of::<Forward>() == 56 && size_of::<GatewayLeg>() == 64);
-/// Where [`Stored::set_digest`] writes.
+/// Offset assumed by [`Stored::set_digest`].
 const _: () = assert!(core::mem::offset_of!(Forward, nat_or_digest) == 0);
 
 // SAFETY: repr(C), the fields sum up to the size (above: 16+16+2+2+16+4 and 32+4+6+18+4), integers.
@@ -178,37 +182,37 @@ unsafe impl Record for Forward {}
 #[expect(unsafe_code, reason = "see the trait")]
 unsafe impl Record for GatewayLeg {}
 
-/// All of a path that an answer needs, of one piece.
+/// A consistent copy of everything that a reply needs of a path.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Answer {
-    /// Line 0.
+    /// Line 0 of the path.
     pub forward: Forward,
-    /// Line 1, or the responder's leg.
+    /// Line 1 of the path, or the responder's leg.
     pub gateway: GatewayLeg,
-    /// The first `gateway.option_len` bytes are the gateway's options.
+    /// Options of the gateway: the first `gateway.option_len` bytes are valid.
     pub options: OptionRoom,
 }
 
 impl Answer {
-    /// An answer to be filled.
+    /// Creates an empty value to be filled.
     pub fn empty() -> Answer {
         let (forward, gateway) = (Forward::default(), GatewayLeg::default());
         Answer { forward, gateway, options: [0; 32] }
     }
 
-    /// A mixed record may say anything of its length; it is thrown away after the copy.
+    /// Sets the leg. A torn record may contain any option length; the copy is discarded afterwards.
     #[inline(always)]
     fn set_leg(&mut self, leg: GatewayLeg) {
         self.gateway = leg;
         self.gateway.option_len = leg.option_len.min(MAX_OPTIONS as u8);
     }
 
-    /// The gateway's options.
+    /// Options of the gateway.
     #[inline]
     pub fn options(&self) -> &[u8] {
-        // SAFETY: the words are that many bytes and more: `option_len` is at most `MAX_OPTIONS`,
-        // and a larger one is cut.
+        // SAFETY: the words have at least that many bytes: `option_len` is at most `MAX_OPTIONS`,
+        // and a larger one is capped.
         #[expect(unsafe_code, reason = "words as bytes")]
         unsafe {
             let len = usize::from(self.gateway.option_len).min(size_of::<OptionRoom>());
@@ -217,16 +221,16 @@ impl Answer {
     }
 }
 
-/// Why a path could not be read.
+/// Error of reading a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Missed {
-    /// The flow ended meanwhile.
+    /// The flow has ended.
     Gone,
-    /// It was being changed for too long.
+    /// The path was being changed for too long.
     Busy,
 }
 
-/// A path as it lies in the region.
+/// A path record in the region.
 #[repr(C, align(64))]
 pub(crate) struct Stored {
     seq: AtomicU32,
@@ -235,7 +239,7 @@ pub(crate) struct Stored {
     gateway: [AtomicU64; 8],
     options: [AtomicU64; INLINE / 8],
     pub(super) back: AtomicU32,
-    /// Of a translated flow its NAT map, of another the slab with the responder's leg.
+    /// NAT map of a translated flow; slab of the responder's leg of another flow.
     pub(super) owns: AtomicU32,
     pub(super) slab: AtomicU32,
     pub(super) idle_s: AtomicU32,
@@ -247,7 +251,7 @@ const _: () = assert!(size_of::<Stored>() == 192);
 #[expect(unsafe_code, reason = "see the trait")]
 unsafe impl Shared for Stored {}
 
-/// Room for what does not fit in the record: a leg with options, or long options alone.
+/// Overflow space of a path record: a leg with its options, or long options alone.
 #[repr(C, align(64))]
 pub(crate) struct Slab {
     leg: [AtomicU64; 8],
@@ -267,7 +271,7 @@ impl Slab {
         words::store_bytes(&self.options, options);
     }
 
-    /// Copies leg and options to another one, while nobody changes them.
+    /// Copies leg and options to another slab, while neither changes.
     #[inline(always)]
     fn copy(&self, to: &Slab) {
         for (from, to) in self.leg.iter().zip(&to.leg) {
@@ -278,7 +282,7 @@ impl Slab {
         words::copy(&self.options, &to.options, len);
     }
 
-    /// Copies leg and options out; whoever calls it makes sure that they are of one piece.
+    /// Copies leg and options out. The caller ensures that they are consistent.
     #[inline(never)]
     pub(super) fn read(&self, out: &mut Answer) {
         out.set_leg(words::load(&self.leg));
@@ -287,13 +291,14 @@ impl Slab {
 }
 
 impl Stored {
-    /// Runs `copy` until nothing changed meanwhile. `copy` must only read.
+    /// Runs `copy` until the record did not change during it. `copy` must have no side effects on
+    /// shared state.
     #[inline(always)]
     pub(super) fn consistent<T>(&self, copy: impl FnMut(&Stored) -> T) -> Result<T, Missed> {
         self.consistent_in(TRIES, copy)
     }
 
-    /// As [`Stored::consistent`], in so many tries.
+    /// As [`Stored::consistent`], with a limit of `tries`.
     #[inline(always)]
     pub(super) fn consistent_in<T>(
         &self,
@@ -328,7 +333,7 @@ impl Stored {
         words::load(&self.gateway)
     }
 
-    /// Copies options out; to be called within [`Stored::consistent`].
+    /// Copies options out. Called within [`Stored::consistent`].
     #[inline(always)]
     pub(super) fn options(&self, len: u8, slabs: Rows<'_, Slab>, to: &mut OptionRoom) {
         let len = usize::from(len);
@@ -339,19 +344,19 @@ impl Stored {
         }
     }
 
-    /// Copies options of the usual length out, or what lies in their place.
+    /// Copies the space of options of usual length out, whether or not it contains such options.
     #[inline(always)]
     pub(super) fn usual_options<const N: usize>(&self, to: &mut [u64; N]) {
         const { assert!(N <= INLINE / 8) };
         self.options.iter().zip(to).for_each(|(from, to)| *to = from.load(Relaxed));
     }
 
-    /// Copies all out that an answer needs; to be called within [`Stored::consistent`].
+    /// Copies everything out that a reply needs. Called within [`Stored::consistent`].
     #[inline(always)]
     pub(super) fn answer(&self, from_initiator: bool, slabs: Rows<'_, Slab>, out: &mut Answer) {
         out.forward = self.forward();
         if !from_initiator && out.forward.has_responder_leg() {
-            // Without a slab of its own it is the initiator's.
+            // Without a slab of its own, it is the initiator's leg.
             if let Some(slab) = slabs.row(self.owns.load(Relaxed)) {
                 return slab.read(out);
             }
@@ -360,7 +365,7 @@ impl Stored {
         self.options(out.gateway.option_len, slabs, &mut out.options);
     }
 
-    /// Copies leg and options of a record that nobody changes meanwhile.
+    /// Copies leg and options of a record that does not change in the meantime.
     pub(super) fn copy_leg(&self, slabs: Rows<'_, Slab>, to: &Slab) {
         let leg = self.gateway();
         words::store(&to.leg, &leg);
@@ -373,7 +378,7 @@ impl Stored {
         }
     }
 
-    /// Copies the responder's leg and options, if it has its own.
+    /// Copies the responder's leg and options, if the path has them; returns whether it does.
     #[inline(always)]
     pub(super) fn copy_responder(&self, slabs: Rows<'_, Slab>, to: &Slab) -> bool {
         if !self.has_responder_leg() {
@@ -384,7 +389,8 @@ impl Stored {
         true
     }
 
-    /// Writes leg and options. The caller holds the record, and a slab if [`needs_slab`] says so.
+    /// Writes leg and options. The caller holds the record, and has assigned a slab if
+    /// [`needs_slab`] returns true.
     #[inline]
     pub(super) fn set_gateway(
         &self,
@@ -404,36 +410,36 @@ impl Stored {
         words::store(&self.forward, forward);
     }
 
-    /// The last word of line 0's record, in bytes.
+    /// Bytes of the last word of [`Forward`].
     #[inline(always)]
     fn tail(&self) -> [u8; 8] {
         self.forward[6].load(Relaxed).to_ne_bytes()
     }
 
-    /// [`Forward::front`], of one word.
+    /// [`Forward::front`], read as part of one word.
     #[cfg(not(target_arch = "bpf"))]
     #[inline(always)]
     pub(super) fn front_entry(&self) -> u32 {
         (self.forward[FRONT_WORD].load(Relaxed) >> FRONT_SHIFT) as u32
     }
 
-    /// [`Forward::is_nat`], of one word.
+    /// [`Forward::is_nat`], read from one word.
     pub(super) fn is_nat(&self) -> bool {
         self.tail()[MODE] == Mode::Nat as u8
     }
 
-    /// Whether its answers go past us, of one word.
+    /// Whether replies bypass this appliance, read from one word.
     #[cfg(not(target_arch = "bpf"))]
     pub(super) fn is_one_way(&self) -> bool {
         self.tail()[FLAGS] & PATH_ONE_WAY != 0
     }
 
-    /// [`Forward::has_responder_leg`], of one word.
+    /// [`Forward::has_responder_leg`], read from one word.
     pub(super) fn has_responder_leg(&self) -> bool {
         self.tail()[FLAGS] & PATH_RESPONDER_LEG != 0
     }
 
-    /// There is a leg of the responder's, recognised by `digest`.
+    /// Records that the path has a responder's leg with this digest.
     pub(super) fn set_responder(&self, digest: u32) {
         let mut tail = self.tail();
         tail[FLAGS] |= PATH_RESPONDER_LEG;
@@ -441,7 +447,7 @@ impl Stored {
         self.forward[6].store(u64::from_ne_bytes(tail), Relaxed);
     }
 
-    /// There is none, as [`Forward::without_responder`].
+    /// Removes the responder's leg, as [`Forward::without_responder`].
     pub(super) fn unset_responder(&self) {
         let mut tail = self.tail();
         if tail[FLAGS] & PATH_RESPONDER_LEG != 0 {
@@ -451,32 +457,34 @@ impl Stored {
         }
     }
 
-    /// See [`NatOrDigest`]: the digest is its first word, the others are zero.
+    /// Writes the digest as the first word of [`NatOrDigest`], and zeros as the others.
     fn set_digest(&self, digest: u32) {
         let [a, b, c, d] = digest.to_ne_bytes();
         self.forward[0].store(u64::from_ne_bytes([a, b, c, d, 0, 0, 0, 0]), Relaxed);
         self.forward[1].store(0, Relaxed);
     }
 
-    /// Drops options that a torn record claims to have and has not.
+    /// Removes options that a torn record claims but does not contain.
     pub(super) fn drop_options(&self) {
         let leg = self.gateway();
         words::store(&self.gateway, &GatewayLeg { option_len: 0, ..leg });
     }
 }
 
-/// Word of [`Forward::front`], and where in it on a little-endian processor; for prefetching alone.
+/// Index of the word that contains [`Forward::front`], and its shift on a little-endian processor;
+/// for prefetching only.
 #[cfg(not(target_arch = "bpf"))]
 const FRONT_WORD: usize = core::mem::offset_of!(Forward, front) / 8;
 #[cfg(not(target_arch = "bpf"))]
 const FRONT_SHIFT: usize = core::mem::offset_of!(Forward, front) % 8 * 8;
-/// Places in [`Stored::tail`].
+/// Offsets in [`Stored::tail`].
 const MODE: usize = core::mem::offset_of!(Forward, mode) - 48;
 const FLAGS: usize = core::mem::offset_of!(Forward, flags) - 48;
-/// Place in a leg's last word.
+/// Offset in the last word of a leg.
 const OPTION_LEN: usize = core::mem::offset_of!(GatewayLeg, option_len) - 56;
 
-/// Writes a leg with options of this length. (The kernel's program has no room for a copy of it.)
+/// Writes a leg with this option length, without a copy of the leg: the BPF program's stack is too
+/// small for one.
 #[inline(always)]
 fn store_leg(to: &[AtomicU64; 8], leg: &GatewayLeg, len: usize) {
     words::store(to, leg);
@@ -485,7 +493,7 @@ fn store_leg(to: &[AtomicU64; 8], leg: &GatewayLeg, len: usize) {
     to[7].store(u64::from_ne_bytes(last), Relaxed);
 }
 
-/// Whether options of this length do not fit in the record.
+/// Returns whether options of this length do not fit in the record.
 pub(super) fn needs_slab(len: usize) -> bool {
     len > INLINE
 }

@@ -1,4 +1,4 @@
-//! A new fastpath takes over the flows of the last one, wherever that one was killed.
+//! Recovery of flows by a new fastpath, wherever its predecessor was killed.
 
 use super::entry::FRONT;
 use super::free::FreeList;
@@ -8,24 +8,24 @@ use crate::atomic::{AtomicU32, Ordering::Relaxed};
 use crate::record::NONE;
 use packet::flow::FlowKey;
 
-/// How many records ahead of the one at hand are asked for: they lie anywhere.
+/// Number of records prefetched ahead of the current one, because they are scattered in memory.
 const AHEAD: usize = 16;
 
-/// What a new fastpath found.
+/// Result of a recovery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Recovery {
-    /// Flows that live on.
+    /// Number of flows taken over.
     pub kept: u32,
-    /// Path records that were half written, half ended, or did not hold together.
+    /// Number of path records cleared: incomplete, partly ended or inconsistent.
     pub cleared_paths: u32,
-    /// Entries likewise.
+    /// Number of entries cleared for the same reasons.
     pub cleared_entries: u32,
-    /// Buckets that a killed lcore had locked.
+    /// Number of buckets that a killed lcore had locked.
     pub stale_locks: u32,
 }
 
 impl Recovery {
-    /// What a log says of it, if there were flows.
+    /// Log message; `None` if there were no flows.
     pub fn news(&self) -> Option<String> {
         let Recovery { kept, cleared_paths, stale_locks, .. } = self;
         (kept + cleared_paths > 0).then(|| {
@@ -38,9 +38,11 @@ impl Recovery {
 }
 
 impl Flows<'_> {
-    /// Keeps every flow that is whole, clears the rest, and computes everything else (locks, tags,
-    /// free lists, slabs, NAT port maps) anew from the flows. To be called at every start of a
-    /// fastpath, the first included, by the process that claimed the role, before any lcore runs.
+    /// Keeps every complete flow, clears the rest, and recomputes everything else (locks, tags,
+    /// free lists, slabs, NAT port maps) from the flows.
+    ///
+    /// The process that claimed the role calls it at every start of fastpath, including the first,
+    /// before any lcore runs.
     pub fn recover(&self) -> Recovery {
         let mut found = Recovery::default();
         self.clear_places();
@@ -90,7 +92,8 @@ impl Flows<'_> {
         Recovery { cleared_entries: entries, stale_locks: locks, ..found }
     }
 
-    /// Whether a path's entries are whole and refer to it, and nobody else has its NAT port.
+    /// Returns whether a path's entries are complete and refer to it, and marks its NAT port, which
+    /// no other flow may have.
     fn holds_together(&self, id: u32, path: &Stored) -> bool {
         let (forward, back) = (path.forward(), path.back.load(Relaxed));
         let refers = |i: u32, front: bool| {
@@ -105,8 +108,8 @@ impl Flows<'_> {
             && (map == NONE || self.nat.mark(map, forward.nat_port))
     }
 
-    /// Repairs what a kill in the midst of `update_gateway` leaves: the flow lives on, and its next
-    /// packet of each direction writes leg and options again.
+    /// Repairs a path left by a kill during `update_gateway`: the flow is kept, and its next packet
+    /// of each direction writes leg and options again.
     fn settle(&self, path: &Stored, slabs_used: &mut [bool]) {
         if path.is_held() {
             if let Some(entry) = self.index.entry(path.forward().front) {
@@ -133,7 +136,7 @@ impl Flows<'_> {
         }
     }
 
-    /// The flow has one leg again.
+    /// Removes the responder's leg, so that the flow has one leg.
     fn drop_responder(&self, path: &Stored) {
         let forward = path.forward();
         if !forward.is_nat() {

@@ -1,9 +1,9 @@
-//! Points at which tests kill a worker, or let others in.
+//! Points at which tests kill a worker or run other work.
 
 #[cfg(test)]
 pub(crate) mod kill;
 
-/// A point at which a kill is simulated in tests; nothing otherwise.
+/// Marks a point at which tests simulate a kill; expands to nothing otherwise.
 macro_rules! step {
     () => {
         #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Idle flows end: a few records at a time, each lcore its share.
+//! Expiry of idle flows: each lcore examines a few records of its share at a time.
 
 use super::path::{Forward, GatewayLeg, Missed, PATH_ONE_WAY, Stored};
 use super::tcp::{self, TcpState};
@@ -8,32 +8,32 @@ use crate::record::{NONE, Timeouts};
 use packet::flow::{FlowKey, Side};
 use packet::ip::{TCP, UDP};
 
-/// A flow as people see it.
+/// A flow for display.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Snapshot {
-    /// Its key on the gateway's side.
+    /// Key on the gateway's side.
     pub front: FlowKey,
-    /// Which end of `front` began.
+    /// End of `front` that is the initiator.
     pub initiator: Side,
-    /// Its key on the backend's side, where that differs.
+    /// Key on the backend's side, if it has an entry of its own.
     pub back: Option<FlowKey>,
-    /// What becomes of its packets.
+    /// How its packets are forwarded.
     pub forward: Forward,
-    /// Where it came from.
+    /// Gateway leg from which it came.
     pub gateway: GatewayLeg,
-    /// For TCP.
+    /// TCP state, for TCP flows.
     pub tcp: Option<TcpState>,
-    /// Second of the region's clock when either side was last seen.
+    /// Time of last use by either side, in seconds of the region's clock.
     pub last_seen_s: u32,
 }
 
-/// Seconds since `then`; 0 when another lcore's clock was ahead of ours.
+/// Seconds since `then`; 0 if the clock of another lcore was ahead.
 fn since(now_s: u32, then_s: u32) -> u32 {
     let idle = now_s.wrapping_sub(then_s);
     if idle > u32::MAX / 2 { 0 } else { idle }
 }
 
-/// How long a path may be idle.
+/// Idle timeout of a path in seconds.
 fn limit_s(path: &Stored, forward: &Forward, timeouts: &Timeouts) -> u32 {
     let one_way = forward.flags & PATH_ONE_WAY != 0;
     let own_or = |limit_s| match path.idle_s.load(Relaxed) {
@@ -65,11 +65,11 @@ impl Index<'_> {
 }
 
 impl Flows<'_> {
-    /// Looks at the next `n` records of this lcore's share (those whose number leaves the remainder
-    /// `lcore` by `lcores`) and ends the flows that were idle for too long. Returns how many. The
-    /// others keep their scopes.
+    /// Examines the next `n` records of this lcore's share (record numbers congruent to `lcore`
+    /// modulo `lcores`) and ends flows that exceeded their idle timeout. Returns their number.
+    /// Keeps the scopes of the other flows in use.
     ///
-    /// `cursor` is the caller's and begins at 0. `on_end` gets each flow that ended.
+    /// The caller provides `cursor`, which starts at 0. `on_end` is called for each ended flow.
     #[expect(clippy::too_many_arguments, reason = "a share, a clock and a rule, each plain")]
     pub fn sweep(
         &self,
@@ -92,12 +92,14 @@ impl Flows<'_> {
             let Ok(forward) = path.consistent(Stored::forward) else { continue };
             let idle = |forward: &Forward| self.is_idle(path, forward, now_s, timeouts);
             if !idle(&forward) {
-                // The entry's line was just read. If it is another flow's by now, that one lives.
+                // The entry's line was just read. If it belongs to another flow by now, that flow
+                // is live as well.
                 let scope = self.index.entry(forward.front).map_or(0, Entry::scope);
                 self.scopes.keep(scope, now_s);
                 continue;
             }
-            // Looked at again when it is to end: it may have come to life, or to another flow.
+            // Checked again at the end: the flow may have become active, or the record may be
+            // another flow's.
             if let Some(gone) = self.end(id, || idle(&path.forward())) {
                 on_end(&gone);
                 ended += 1;
@@ -108,7 +110,8 @@ impl Flows<'_> {
 
     fn is_idle(&self, path: &Stored, forward: &Forward, now_s: u32, timeouts: &Timeouts) -> bool {
         let limit_s = limit_s(path, forward, timeouts);
-        // A flow in use is mostly seen from both sides; the back entry's line is then not needed.
+        // An active flow is usually seen from both sides, so the back entry's line is rarely
+        // needed.
         if self.index.idle_s(forward.front, now_s) < limit_s {
             return false;
         }
@@ -116,7 +119,7 @@ impl Flows<'_> {
         back == NONE || self.index.idle_s(back, now_s) >= limit_s
     }
 
-    /// One flow for people; none where the record is free or changes.
+    /// Returns a flow for display; `None` if the record is free or being changed.
     pub fn snapshot(&self, path: u32) -> Option<Snapshot> {
         let record = self.paths.get(path as usize)?;
         let copy = |p: &Stored| (p.forward(), p.gateway(), p.back.load(Relaxed));
@@ -130,7 +133,7 @@ impl Flows<'_> {
             front,
             initiator: hit.initiator(),
             back: back.map(|(key, _)| key),
-            // Its digest would be taken for an address.
+            // The digest would be displayed as an address.
             forward: forward.without_responder(),
             gateway,
             tcp: (forward.proto == TCP).then(|| TcpState::of(record.tcp.load(Relaxed), one_way)),
@@ -138,20 +141,20 @@ impl Flows<'_> {
         })
     }
 
-    /// How many flows may still have packets to come: all but those that were reset, which stay
-    /// only because anybody may have sent that. Walks the table.
+    /// Number of flows for which packets are still expected: all except reset ones, which are kept
+    /// because the reset may be spoofed. Walks the table.
     pub fn awaited(&self) -> u32 {
         let awaited = |path: &&Stored| path.is_live() && !tcp::is_reset(path.tcp.load(Relaxed));
         self.paths.iter().filter(awaited).count() as u32
     }
 
-    /// Calls `mark` with the backend of every live flow, so that no id in use is given away.
+    /// Calls `mark` with the backend of every live flow, so that ids in use are not reclaimed.
     pub fn each_backend(&self, mut mark: impl FnMut(u32)) {
         for path in self.paths.iter().filter(|path| path.is_live()) {
             match path.consistent(Stored::forward) {
                 Ok(forward) => mark(forward.backend),
                 Err(Missed::Gone) => {}
-                // Never stays so; whatever it says is not worth giving an id away early.
+                // A transient state; an id marked in error is only reclaimed later.
                 Err(Missed::Busy) => mark(path.forward().backend),
             }
         }

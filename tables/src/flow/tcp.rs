@@ -1,6 +1,6 @@
-//! How far a flow is, as much as timeouts and room need: of TCP by its flags alone, of all others
-//! by who has sent. A flow is confirmed once its initiator went on after an answer; where answers
-//! go past us, with the initiator's second packet.
+//! Flow confirmation state, as far as timeouts and eviction need it: for TCP from flags alone, for
+//! other protocols from the direction of packets. A flow is confirmed once its initiator sends
+//! after a reply; if replies bypass this appliance, with the initiator's second packet.
 
 use super::entry::ESTABLISHED;
 use super::path::PATH_ONE_WAY;
@@ -14,43 +14,44 @@ const FIN: u8 = 1;
 const SYN: u8 = 2;
 const RST: u8 = 4;
 
-/// State bit: the other side answered; where answers go past us, the initiator sent a packet.
+/// State bit: the responder replied; if replies bypass this appliance, the initiator sent a packet.
 const RESPONDED: u32 = 1;
-/// State bit: and the initiator went on.
+/// State bit: the initiator sent again after that.
 const OPEN: u32 = 2;
-/// State bit: the initiator has no more to say.
+/// State bit: the initiator sent FIN.
 const FIN_INITIATOR: u32 = 4;
-/// State bit: the other side has no more to say.
+/// State bit: the responder sent FIN.
 const FIN_RESPONDER: u32 = 8;
-/// State bit: a reset in the initiator's name.
+/// State bit: a reset with the initiator as source.
 const RESET_INITIATOR: u32 = 16;
-/// State bit: a reset in the other side's name.
+/// State bit: a reset with the responder as source.
 const RESET_RESPONDER: u32 = 32;
 const RESET: u32 = RESET_INITIATOR | RESET_RESPONDER;
 const BITS: u32 = 0xff;
-/// How often a word that others change is tried. The kernel's program leaves it to them then.
+/// Number of attempts to update a contended word. The BPF program then leaves it to the other
+/// writers.
 const TRIES: u32 = if cfg!(target_arch = "bpf") { 16 } else { u32::MAX };
 
-/// How far a TCP connection is.
+/// State of a TCP connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TcpState {
-    /// Not yet seen to be answered and gone on with.
+    /// Not confirmed yet.
     Embryonic,
-    /// Both sides were seen.
+    /// Confirmed by packets of both sides.
     Established,
     /// One side sent FIN.
     Closing,
-    /// Both sides sent FIN, or a connection was reset before it was established.
+    /// Both sides sent FIN, or the connection was reset before it was established.
     Closed,
-    /// A segment that may be anybody's said RST: as established, but the first to end where there
-    /// is no room. The next segment of the side in whose name it was takes it back.
+    /// An RST arrived, which may be spoofed: handled as established, but evicted first if space is
+    /// short. The next segment of the RST's apparent sender reverts it.
     Reset,
-    /// This SYN of the initiator reopened a closing or closed connection: embryonic again.
+    /// A SYN of the initiator reopened a closing or closed connection, which is embryonic again.
     Reopened,
 }
 
 impl TcpState {
-    /// The state of a path's word.
+    /// Returns the state for a path's word.
     pub(super) fn of(word: u32, one_way: bool) -> TcpState {
         let fins = FIN_INITIATOR | FIN_RESPONDER;
         let needed = if one_way { FIN_INITIATOR } else { fins };
@@ -69,12 +70,13 @@ impl TcpState {
     }
 }
 
-/// The word after a segment with these flags; none for a packet of another protocol.
+/// Returns the word after a segment with these flags, or after a packet of another protocol (flags
+/// 0).
 fn next(word: u32, flags: u8, from_initiator: bool, one_way: bool) -> u32 {
     let mut word = word;
     let reset = if from_initiator { RESET_INITIATOR } else { RESET_RESPONDER };
     if flags & RST != 0 {
-        // It confirms nothing: whoever sent it need not have seen an answer.
+        // It confirms nothing: its sender need not have seen a reply.
         return word | reset;
     }
     if from_initiator && flags & SYN != 0 {
@@ -82,7 +84,8 @@ fn next(word: u32, flags: u8, from_initiator: bool, one_way: bool) -> u32 {
         if word & (FIN_INITIATOR | FIN_RESPONDER) != 0 || refused {
             return word & !BITS;
         }
-        // Anybody may have sent the reset before it, and it as well: what was established stays so.
+        // The reset before it may be spoofed, and so may this SYN: an established connection stays
+        // established.
         let first = if one_way { RESPONDED } else { 0 };
         return word & !reset | first;
     }
@@ -92,7 +95,7 @@ fn next(word: u32, flags: u8, from_initiator: bool, one_way: bool) -> u32 {
     } else if word & RESPONDED != 0 {
         word |= OPEN;
     } else if one_way {
-        // Of the initiator's packets the second is taken for what follows an answer.
+        // The initiator's second packet counts as one that follows a reply.
         word |= RESPONDED;
     }
     if flags & FIN != 0 {
@@ -101,34 +104,35 @@ fn next(word: u32, flags: u8, from_initiator: bool, one_way: bool) -> u32 {
     word
 }
 
-/// Whether a segment with these flags leaves the word as it is, and does not reopen the connection.
+/// Returns whether a segment with these flags leaves the word unchanged and does not reopen the
+/// connection.
 #[inline(always)]
 pub(super) fn stays(word: u32, flags: u8, from_initiator: bool, one_way: bool) -> bool {
     flags & (SYN | FIN | RST) == 0 && next(word, flags, from_initiator, one_way) == word
 }
 
-/// Whether a flow of this word may end to make room for others: nobody has confirmed it.
+/// Returns whether a flow with this word is unconfirmed, so that it may be evicted.
 #[inline(always)]
 pub(super) const fn is_unconfirmed(word: u32) -> bool {
     word & OPEN == 0
 }
 
-/// Whether a flow of this word was reset, by whomever.
+/// Returns whether a flow with this word was reset by either side.
 #[inline(always)]
 pub(super) const fn is_reset(word: u32) -> bool {
     word & RESET != 0
 }
 
-/// The count of a record's flows, above the bits of one.
+/// Returns the record's count of flows, which is stored above the state bits.
 #[inline(always)]
 pub(super) const fn count(word: u32) -> u32 {
     word & !BITS
 }
 
 impl Flows<'_> {
-    /// Notes a TCP segment's flags (the byte of RFC 9293 3.1), or that a packet of another protocol
-    /// came, which has none. For an established connection's
-    /// segment without SYN, FIN and RST that is one branch, and the answer is `Established`.
+    /// Records the flags of a TCP segment (the byte of RFC 9293 3.1), or a packet of another
+    /// protocol (flags 0). For segments of established connections without SYN, FIN and RST, this
+    /// is one branch that returns `Established`.
     #[inline(always)]
     pub fn note(&self, hit: &Hit, flags: u8, from_initiator: bool) -> TcpState {
         if hit.is_established() && flags & (SYN | FIN | RST) == 0 {
@@ -145,8 +149,8 @@ impl Flows<'_> {
         let one_way = forward.flags & PATH_ONE_WAY != 0;
         let mut word = path.tcp.load(Acquire);
         for _ in 0..TRIES {
-            // The word counts the record's flows, so that the exchange below fails if this flow
-            // ended after we looked.
+            // The word counts the record's flows, so the exchange below fails if this flow ended
+            // after the check.
             if !entry.still(hit.stamp) {
                 return TcpState::Closed;
             }
@@ -176,7 +180,8 @@ impl Flows<'_> {
         TcpState::of(word, one_way)
     }
 
-    /// Both entries have to look at the path again.
+    /// Clears the established flag of both entries, so that their next packets read the path's
+    /// state.
     fn look_again(&self, hit: &Hit, front: u32) {
         let back = self.paths.row(hit.path).map_or(NONE, |path| path.back.load(Relaxed));
         for entry in [front, back].into_iter().filter_map(|i| self.index.entry(i)) {
@@ -191,7 +196,7 @@ impl Flows<'_> {
 mod tests {
     use super::*;
 
-    /// The states after each of these segments, `>` from the initiator, `<` to it.
+    /// Returns the state after each segment; `>` is sent by the initiator, `<` by the responder.
     fn run(one_way: bool, segments: &[(char, u8)]) -> Vec<TcpState> {
         let mut word = 0;
         let note = |(side, flags): &(char, u8)| {

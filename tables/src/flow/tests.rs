@@ -1,4 +1,4 @@
-//! The flow table against a model, against kills at every step, and under several threads.
+//! The flow table against a model, against kills at every step, and with several threads.
 
 mod between;
 mod legs;
@@ -16,7 +16,7 @@ use packet::flow::{SCOPE_PLAIN, Side};
 pub(super) const TCP: u8 = 6;
 
 pub(super) fn small() -> Region {
-    // Miri is a thousand times slower, and walks all of it.
+    // Miri is a thousand times slower, and examines the whole table.
     let flows = if cfg!(miri) { 24 } else { 256 };
     Region::anonymous_with(&Sizes { flows, nat_maps: 1, slots: 1024, ..Sizes::SMALL }, 7).unwrap()
 }
@@ -34,7 +34,7 @@ const OURS: u32 = 0x0a00_0001;
 const BACKEND: u32 = 0x0a00_0063;
 const FRONTEND: u32 = 0x0a00_00c8;
 
-/// Client number `n` asks the frontend through a gateway, and is translated to a port of ours.
+/// Client number `n` sends to the frontend through a gateway, and is translated to a local port.
 pub(super) fn nat_flow(n: u32, port: u16) -> NewFlow {
     let (front, front_initiator) = FlowKey::new(
         1,
@@ -72,7 +72,7 @@ pub(super) fn find(flows: &Flows<'_>, key: &FlowKey) -> Option<Hit> {
     flows.find(flows.hash(key), key)
 }
 
-/// Everything that must hold of a table at rest.
+/// Asserts all invariants of a table at rest.
 pub(super) fn assert_whole(flows: &Flows<'_>) {
     let words = flows.index.word_values();
     let mut live = Vec::new();
@@ -115,7 +115,7 @@ pub(super) fn assert_whole(flows: &Flows<'_>) {
     assert_eq!(nat.count() as u32, flows.nat.used(0), "NAT ports are those of the flows");
 }
 
-/// Notes a leg of the initiator's; false when that was missed.
+/// Records a leg of the initiator; returns false if the update was missed.
 pub(super) fn update(
     flows: &Flows<'_>,
     hit: &Hit,
@@ -230,7 +230,7 @@ fn a_flow_comes_in_once_and_its_back_key_is_its_own() {
     let same_back = NewFlow { nat_map: NONE, ..nat_flow(2, 1024) };
     assert_eq!(flows.insert(&same_back, &[], 0), Err(InsertError::BackTaken(hit.path)));
     assert_whole(&flows);
-    // A tunnel flow that came in plain has one key for both sides.
+    // A tunnel flow that arrived plain has the same key on both sides.
     let plain = nat_flow(3, 0);
     let back = Some((plain.front, plain.front_initiator));
     let hit = flows.insert(&NewFlow { back, nat_map: NONE, ..plain }, &[], 0).unwrap();
@@ -330,7 +330,7 @@ fn idle_flows_end_by_their_protocol_and_state() {
     [&open, &closed, &own_idle, &own_idle_two].into_iter().for_each(establish);
     assert_eq!(flows.note(&closed, 17, true), TcpState::Closing);
     assert_eq!(flows.note(&closed, 17, false), TcpState::Closed);
-    // Anybody may have sent it: the connection stays as long as without.
+    // The reset may be spoofed: the connection is kept for as long as without it.
     assert_eq!(flows.note(&open, 4, true), TcpState::Reset);
     assert_eq!(sweep(99), []);
     assert_eq!(sweep(109), []);
@@ -338,10 +338,10 @@ fn idle_flows_end_by_their_protocol_and_state() {
     assert_eq!(sweep(120), [(1, 1)]);
     assert_eq!(find(&flows, &nat_flow(1, 0).front), None);
     assert_eq!(flows.forward(&embryonic), Err(Missed::Gone));
-    // Nobody confirmed the one; the other's client went on after an answer.
+    // One was not confirmed; the other's client sent after a reply.
     assert_eq!(sweep(129), []);
     assert_eq!(sweep(130), [(5, 1), (6, 1)]);
-    // The answer's side keeps a flow alive as well.
+    // The reply side keeps a flow alive as well.
     let back = flows.snapshot(own_idle.path).unwrap().back.unwrap();
     flows.touch(&find(&flows, &back).unwrap(), 300);
     assert_eq!(sweep(139), []);
@@ -387,12 +387,13 @@ fn each_backend_in_use_is_named() {
     assert_eq!(seen, [3, 12]);
 }
 
-/// Flows 0 to 9 stand; `work` is killed at each of its steps in turn; a successor takes over.
+/// With flows 0 to 9 present, kills `work` at each of its steps in turn and lets a successor
+/// recover.
 fn killed_everywhere(work: impl Fn(&Flows<'_>), then: impl Fn(&Flows<'_>, Recovery)) {
     killed_everywhere_after(|_| {}, work, then);
 }
 
-/// The same with more flows to begin with.
+/// As `killed_everywhere`, with more initial flows.
 pub(super) fn killed_everywhere_after(
     begin: impl Fn(&Flows<'_>),
     work: impl Fn(&Flows<'_>),
@@ -464,7 +465,7 @@ fn a_flow_that_begins_anew_and_is_killed_at_any_step_is_there_once_or_not_at_all
     killed_everywhere(
         |flows| {
             let hit = find(flows, &nat_flow(4, 0).front).unwrap();
-            // Whoever ends it came no further.
+            // The lcore that ends the flow came no further.
             assert!(flows.paths[hit.path as usize].end(|| true));
             insert_nat(flows, 4, &[1; 60]).unwrap();
         },
@@ -489,7 +490,7 @@ fn an_update_killed_at_any_step_keeps_the_flow_and_is_done_again() {
                 let hit = find(flows, &nat_flow(2, 0).front).unwrap();
                 let mut answer = Answer::empty();
                 flows.answer(&hit, true, &mut answer).unwrap();
-                // Whichever digest stands there, what it stands for is there as well.
+                // Whichever digest is stored, its leg is stored as well.
                 if hit.digest == 1234 {
                     assert_eq!((answer.gateway.vni, answer.options()), (99, options));
                 } else if hit.digest == 3 {
@@ -531,7 +532,7 @@ fn a_region_full_of_nonsense_recovers_to_an_empty_table() {
     ] {
         let (start, bytes) = region.section_ptr(section);
         for i in 0..bytes {
-            // SAFETY: within the section, which no reference covers yet.
+            // SAFETY: within the section, to which no reference exists yet.
             #[expect(unsafe_code, reason = "tests spoil memory")]
             unsafe {
                 start.add(i).write((i * 7 + i / 61) as u8);

@@ -1,13 +1,13 @@
-//! Unconfirmed flows, in the order in which they began: what a flood of spoofed packets creates.
-//! They have a budget of their own, so that capacity is left for confirmed flows, and they are
-//! evicted first when the table or a backend's NAT ports run short.
+//! Rings of unconfirmed flows in the order in which they began. A flood of spoofed packets creates
+//! such flows. They have a budget of their own, so that capacity is left for confirmed flows, and
+//! they are evicted first when the table or a backend's NAT ports run short.
 //!
 //! ```text
 //!  ring of slots   [ oldest | ... | newest | next ]   a slot: a path, and which of its flows
 //! ```
 //! A new flow takes the next slot of its ring. If the flow that is as many slots back as the
 //! budget allows is still unconfirmed, it is the oldest one and is evicted. A slot whose flow was
-//! confirmed or has ended is stale and is skipped. Flows whose answers bypass this appliance
+//! confirmed or has ended is stale and is skipped. Flows whose replies bypass this appliance
 //! (direct server return) have a second ring, because any two packets of a client confirm them.
 //!
 //! The rings are sized for the largest budget, so that a budget may change in a region that exists
@@ -26,28 +26,29 @@ use crate::atomic::Ordering::Relaxed;
 use crate::record::NONE;
 use crate::rows::Numbered;
 
-/// Slots examined for an unconfirmed flow, and path records examined for a reset one.
+/// Maximum number of slots examined for an unconfirmed flow, and of path records for a reset one.
 const LOOKS: u32 = if cfg!(target_arch = "bpf") { 4 } else { 16 };
-/// Ports of a used-up NAT map that a new flow examines for one whose flow can be evicted, whatever
-/// the number of NAT addresses. Each costs at most two look-ups, and the next flow examines others,
-/// so that more of them per flow would find a port sooner by no more than that.
+/// Number of ports of an exhausted NAT map that a new flow examines for one whose flow can be
+/// evicted, regardless of the number of NAT addresses. Each costs at most two lookups, and the next
+/// flow examines others, so that a higher number would not find a port proportionally sooner.
 pub const PORTS: u32 = 2;
-/// How many slots ahead of the one that is evicted next a path record is prefetched, and the
-/// entries of a record that is there already.
+/// Number of slots ahead of the next eviction at which a path record is prefetched, and at which
+/// the entries of a prefetched record are.
 const AHEAD: [u32; 2] = [12, 6];
 
-/// Most slots that an lcore reserves at a time, and by what part of its ring that is bounded.
+/// Maximum number of slots that an lcore reserves at a time, and the fraction of its ring that
+/// bounds it.
 #[cfg(not(target_arch = "bpf"))]
 const RESERVED: (u32, u32) = (64, 1024);
 
-/// A place as it lies in the region: a path's number and one, and above it the count of its flows.
+/// Returns the contents of a slot: a path's number + 1, and the record's count of flows above it.
 const fn held(path: u32, count: u32) -> u64 {
     (path as u64 + 1) | (count as u64) << 32
 }
 
 impl Flows<'_> {
-    /// Puts a new flow into the next slot of its ring. Returns the flow that was evicted from it,
-    /// if any.
+    /// Puts a new flow into the next slot of its ring. Returns the flow that was evicted for it, if
+    /// any.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub fn hold(&self, hit: &Hit, one_way: bool) -> Option<Ended> {
         let (hands, ring) = (&self.state()?.hands, usize::from(one_way));
@@ -64,9 +65,9 @@ impl Flows<'_> {
         ended
     }
 
-    /// The number of the next slot of a ring. An lcore reserves some at a time, so that lcores do
-    /// not contend for one line. A slot that it reserved long ago may meanwhile hold a flow that is
-    /// not the oldest: at most [`RESERVED`] an lcore.
+    /// Returns the number of the next slot of a ring. An lcore reserves several at a time, so that
+    /// lcores do not contend for one line. A slot reserved long ago may hold a flow that is not the
+    /// oldest; this affects at most [`RESERVED`] slots per lcore.
     #[inline(always)]
     fn next_slot(&self, hands: &Hands, ring: usize) -> u32 {
         #[cfg(not(target_arch = "bpf"))]
@@ -87,7 +88,7 @@ impl Flows<'_> {
         hands.next[ring].fetch_add(1, Relaxed)
     }
 
-    /// Asks for what a new flow whose answers pass this appliance will fill.
+    /// Prefetches what a new flow whose replies pass this appliance writes.
     #[cfg(target_arch = "bpf")]
     #[inline(always)]
     pub fn prefetch_new(&self) {
@@ -97,7 +98,7 @@ impl Flows<'_> {
         self.unconfirmed.row(place).into_iter().for_each(super::index::prefetch);
     }
 
-    /// Asks for what the ends of the flows in the next slots will read and write.
+    /// Prefetches what the eviction of the flows in the next slots reads and writes.
     #[cfg(not(target_arch = "bpf"))]
     #[inline(always)]
     fn prefetch_ahead(&self, hands: &Hands, ring: usize, oldest: u32) {
@@ -192,9 +193,9 @@ impl Flows<'_> {
         self.paths.row((place as u32).wrapping_sub(1))
     }
 
-    /// Sets the percentages of the table that unconfirmed flows may take: those whose answers pass
-    /// this appliance, and those whose answers bypass it. Lcores may run meanwhile; flows beyond a
-    /// smaller budget stay until they time out or the table is full.
+    /// Sets the shares of the table in percent for unconfirmed flows whose replies pass this
+    /// appliance and for those whose replies bypass it. Lcores may run meanwhile; flows beyond a
+    /// smaller budget remain until they time out or the table is full.
     #[cfg(not(target_arch = "bpf"))]
     pub fn set_unconfirmed_budget(&self, percent: [u32; 2]) {
         let Some(State { hands, .. }) = self.state() else { return };
@@ -203,7 +204,7 @@ impl Flows<'_> {
         }
     }
 
-    /// Lays the rings out anew and empty, for recovery.
+    /// Reinitializes the rings as empty, for recovery.
     #[cfg(not(target_arch = "bpf"))]
     pub(super) fn clear_places(&self) {
         self.unconfirmed.iter().for_each(|place| place.store(0, Relaxed));
@@ -214,13 +215,13 @@ impl Flows<'_> {
         if hands.budget.iter().any(|budget| budget.load(Relaxed) == 0) {
             self.set_unconfirmed_budget(DEFAULT_PERCENT);
         }
-        // Those of all lines: what lcores had reserved is gone, too.
+        // In all lines, because the slots reserved by lcores are void as well.
         for State { hands, .. } in self.state {
             hands.next.iter().chain(&hands.oldest).for_each(|hand| hand.store(0, Relaxed));
         }
     }
 
-    /// Puts a flow found at recovery into its ring, if it is unconfirmed.
+    /// Puts a recovered flow into its ring, if it is unconfirmed.
     #[cfg(not(target_arch = "bpf"))]
     pub(super) fn hold_found(&self, id: u32, path: &Stored) {
         let Some(State { hands, .. }) = self.state() else { return };

@@ -1,12 +1,12 @@
-//! Plain records in memory that another process changes meanwhile: copied word by word.
+//! Plain records in memory that other processes modify concurrently, copied word by word.
 //!
-//! Every word is an atomic, so a race yields a mixed record, which the seqlock around it rejects,
-//! and never undefined behaviour. On x86-64 and AArch64 the copies are ordinary moves.
+//! Each word is an atomic, so a race results in a torn record, which the surrounding seqlock
+//! rejects, and never in undefined behavior. On x86-64 and AArch64 the copies are ordinary moves.
 
 use crate::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::record::Record;
 
-/// The record as its words hold it now, possibly mixed from two.
+/// Returns the record in these words, which may be torn.
 #[inline(always)]
 pub(crate) fn load<T: Record, const N: usize>(from: &[AtomicU64; N]) -> T {
     const { assert!(size_of::<T>() == N * 8) };
@@ -19,7 +19,7 @@ pub(crate) fn load<T: Record, const N: usize>(from: &[AtomicU64; N]) -> T {
     }
 }
 
-/// Writes a record over its words.
+/// Stores a record into its words.
 #[inline(always)]
 pub(crate) fn store<T: Record, const N: usize>(to: &[AtomicU64; N], record: &T) {
     const { assert!(size_of::<T>() == N * 8) };
@@ -28,13 +28,13 @@ pub(crate) fn store<T: Record, const N: usize>(to: &[AtomicU64; N], record: &T) 
     }
 }
 
-/// Word `i` of a record, zero behind its end.
+/// Returns word `i` of a record, or zero beyond its end.
 #[inline(always)]
 pub(crate) fn word<T: Record>(record: &T, i: usize) -> u64 {
     if i >= size_of::<T>() / 8 {
         return 0;
     }
-    // SAFETY: a Record has no padding, so all its bytes are initialised; word `i` is within it
+    // SAFETY: a Record has no padding, so all its bytes are initialized; word `i` is within it
     // (above).
     #[expect(unsafe_code, reason = "a record becomes words")]
     unsafe {
@@ -42,31 +42,31 @@ pub(crate) fn word<T: Record>(record: &T, i: usize) -> u64 {
     }
 }
 
-/// Most option bytes that GENEVE can carry (RFC 8926 3.4: 6 bits of 4-byte words).
+/// Maximum length of GENEVE options in bytes (RFC 8926 3.4: a 6-bit count of 4-byte words).
 pub const MAX_OPTIONS: usize = 252;
 
-/// Room for the longest options, in words: the kernel's program has no cheap way to single bytes.
+/// Space for the longest options, in words: byte access is expensive in the BPF program.
 pub type OptionRoom = [u64; 32];
 
-/// A gateway's options: bytes to processes. In the kernel the words that they lie in, the last one
-/// filled up with zeros, since its verifier doesn't follow slices.
+/// Options of a gateway: bytes in processes. In the BPF program they are words with a zero-padded
+/// last word, because the verifier does not support slices.
 #[cfg(not(target_arch = "bpf"))]
 pub type Options<'a> = &'a [u8];
-/// As above, in the kernel.
+/// Options of a gateway in the BPF program: words, of which the last is zero-padded.
 #[cfg(target_arch = "bpf")]
 #[derive(Clone, Copy, Debug)]
 pub struct Options<'a> {
     /// The words.
     pub words: &'a OptionRoom,
-    /// How many bytes count.
+    /// Length in bytes.
     pub len: usize,
 }
 
-/// Options of either kind.
+/// Common access to both forms of options.
 pub(crate) trait Words {
-    /// How many bytes they have.
+    /// Length in bytes.
     fn bytes(&self) -> usize;
-    /// Word `i`, the last one filled up with zeros.
+    /// Returns word `i`; the last one is zero-padded.
     fn word(&self, i: usize) -> u64;
 }
 
@@ -102,7 +102,7 @@ impl Words for Options<'_> {
     }
 }
 
-/// Copies the first `len` bytes out of `from`, whole words at a time, and no more than both have.
+/// Copies the first `len` bytes from `from`, in whole words and at most as many as both have.
 #[inline(always)]
 pub(crate) fn load_bytes<const N: usize>(from: &[AtomicU64; N], len: usize, to: &mut OptionRoom) {
     const { assert!(N <= 32) };
@@ -114,7 +114,7 @@ pub(crate) fn load_bytes<const N: usize>(from: &[AtomicU64; N], len: usize, to: 
     }
 }
 
-/// Copies the first `len` bytes, whole words at a time, and no more than both have.
+/// Copies the first `len` bytes, in whole words and at most as many as both have.
 #[inline(always)]
 pub(crate) fn copy<const N: usize>(from: &[AtomicU64; N], to: &[AtomicU64; 32], len: usize) {
     const { assert!(N <= 32) };
@@ -126,7 +126,7 @@ pub(crate) fn copy<const N: usize>(from: &[AtomicU64; N], to: &[AtomicU64; 32], 
     }
 }
 
-/// Writes `bytes` to the front of `to`, the last word filled up with zeros.
+/// Writes `bytes` to the beginning of `to`; the last word is zero-padded.
 #[inline(always)]
 pub(crate) fn store_bytes<const N: usize>(to: &[AtomicU64; N], bytes: &Options<'_>) {
     let len = bytes.bytes();

@@ -1,9 +1,9 @@
-//! How sections lie in kernel maps: a map's name, and what one look-up in it gives.
+//! Names and value sizes of the BPF maps that hold sections.
 
 use super::{BUCKET_ENTRIES, Section};
 
 impl Section {
-    /// Name of the section's map where the region lies in kernel maps: at most 15 bytes.
+    /// Name of the section's BPF map; at most 15 bytes, the kernel's limit.
     #[rustfmt::skip]
     pub const fn map_name(self) -> &'static str {
         match self {
@@ -46,15 +46,16 @@ impl Section {
         }
     }
 
-    /// Bytes of a value of that map, where elements have `each` bytes. Values lie one behind the
-    /// other like the elements, so that this only decides what one look-up in the kernel gives.
+    /// Size in bytes of a value of the section's map, where elements have `each` bytes. Values are
+    /// contiguous like the elements, so this only determines how much one lookup in the kernel
+    /// returns.
     pub const fn map_value_bytes(self, each: usize) -> usize {
         match self {
-            // A bucket: whoever looks an entry up looks at all four.
+            // A bucket: a lookup examines all four entries.
             Section::FlowIndex | Section::Fragments | Section::Affinities => BUCKET_ENTRIES * 64,
-            // A line of eight words: pages and rings can be larger than a value may be.
+            // A line of eight words: pages and rings can exceed the maximum size of a value.
             Section::Counters | Section::Commands | Section::Events => 64,
-            // The kernel rounds values up to 8 bytes: two elements of 4.
+            // The kernel rounds values up to 8 bytes: two 4-byte elements.
             _ if each < 8 => 8,
             _ => each,
         }

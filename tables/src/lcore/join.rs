@@ -1,4 +1,4 @@
-//! An lcore begins to read a region's tables.
+//! Registration of an lcore as a reader of the tables.
 
 use std::sync::atomic::Ordering;
 
@@ -7,8 +7,9 @@ use crate::region::Region;
 use crate::versioned;
 
 impl LcoreStatus {
-    /// The lcore begins: it reads the committed generation, which it returns, and from now on no
-    /// commit reuses what it reads.
+    /// Registers the lcore as a reader and returns the committed generation, which it reads from
+    /// now on. No commit reuses the memory of that generation until the lcore acknowledges a later
+    /// one.
     pub fn join(&self, region: &Region, epoch: u32, cpu: u32) -> u32 {
         self.cpu.store(cpu, Ordering::Relaxed);
         self.epoch.store(epoch, Ordering::Relaxed);

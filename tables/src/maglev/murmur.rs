@@ -17,7 +17,7 @@ const fn finish(mut h: u64) -> u64 {
     h ^ h >> 33
 }
 
-/// The two halves of the hash of `bytes`.
+/// Returns the two halves of the hash of `bytes`.
 pub(super) fn hash128(bytes: &[u8], seed: u32) -> (u64, u64) {
     let (mut h1, mut h2) = (u64::from(seed), u64::from(seed));
     let (blocks, rest) = bytes.as_chunks::<16>();
@@ -31,7 +31,7 @@ pub(super) fn hash128(bytes: &[u8], seed: u32) -> (u64, u64) {
     let mut last = [0; 16];
     last[..rest.len()].copy_from_slice(rest);
     let (low, high) = halves(&last);
-    // A zero word changes nothing, so that no case for a short rest is needed.
+    // A zero word has no effect, so a short rest needs no special case.
     h1 ^= k1(low);
     h2 ^= k2(high);
     h1 ^= bytes.len() as u64;
@@ -52,7 +52,7 @@ fn halves(block: &[u8; 16]) -> (u64, u64) {
 mod tests {
     use super::hash128;
 
-    /// Digests as the reference implementation prints them (h1 then h2, hexadecimal).
+    /// Digests from the reference implementation (h1, then h2, in hexadecimal).
     #[test]
     fn it_agrees_with_the_reference() {
         assert_eq!(hash128(b"", 0), (0, 0));

@@ -1,25 +1,24 @@
-//! The order of a table's backends, kept from one table to the next.
+//! `Order`: the sorted backends of a table, cached for building the service's next table.
 //!
-//! Texts, their order and their hashes are most of what a table of many backends costs, and few
-//! backends come or go between two tables of a service. The table is the one that [`super::build`]
-//! makes.
+//! Texts, sorting and hashing dominate the cost of a table of many backends, and few backends
+//! change between two tables of a service. The result equals that of [`super::build`].
 
 use super::{MaglevBackend, Seed, Share, Start, Walk, fill, start, walks};
 
-/// With more new backends than this, everything is computed anew.
+/// Maximum number of new backends; above it, everything is recomputed.
 const FEW: usize = 32;
-/// A backend that stays is looked for among so many of the former ones.
+/// Number of former backends among which an unchanged one is searched.
 const NEAR: usize = 8;
 const GONE: u32 = u32::MAX;
 
-/// Backends in the order of their texts, with the start of each one's walk. `K` is what a text is
-/// made of.
+/// Backends sorted by text, with the starts of their slot orders. `K` is the key from which a text
+/// is made.
 #[derive(Clone, Debug)]
 pub struct Order<K> {
     size: u32,
     seed: Seed,
     keys: Vec<K>,
-    /// By text, and by place in `keys`.
+    /// Sorted by text; `backend` is an index into `keys`.
     starts: Vec<Start>,
 }
 
@@ -30,8 +29,8 @@ impl<K> Default for Order<K> {
 }
 
 impl<K: Copy + Eq> Order<K> {
-    /// The table of these backends, as [`super::build`] makes it. `weights` has the weight of each
-    /// key.
+    /// Returns the table of these backends, equal to that of [`super::build`]. `weights` contains
+    /// the weight of each key.
     pub fn table(
         &mut self,
         keys: &[K],
@@ -56,7 +55,7 @@ impl<K: Copy + Eq> Order<K> {
         fill(self.starts.iter().map(walk).collect(), size, &share)
     }
 
-    /// The starts for other keys; none where too much is new.
+    /// Returns the starts for a new list of keys, or `None` if too many of them are new.
     fn follow(
         &self,
         keys: &[K],
@@ -92,8 +91,8 @@ impl<K: Copy + Eq> Order<K> {
         Some(starts)
     }
 
-    /// The new place of each former key, and the places of those that are new; none where those are
-    /// too many.
+    /// Returns the new index of each former key and the indices of new keys, or `None` if too many
+    /// are new.
     fn moved(&self, keys: &[K]) -> Option<(Vec<u32>, Vec<u32>)> {
         let mut places = vec![GONE; self.keys.len()];
         let (mut new, mut at) = (Vec::new(), 0);

@@ -1,4 +1,4 @@
-//! Maglev against Cilium's own vectors, and how exact its shares are.
+//! Maglev against Cilium's own vectors, and the accuracy of its shares.
 
 use super::*;
 use std::net::IpAddr;
@@ -43,7 +43,7 @@ fn the_text_is_cilium_s() {
 }
 
 /// Cilium's own test vector for its smallest table (main of 2025, `pkg/maglev`): weights 2, 13, 111
-/// and 10; every slot that is not listed is backend 2's.
+/// and 10; every slot that is not listed belongs to backend 2.
 #[test]
 fn the_table_is_cilium_s_slot_for_slot() {
     let backends = [
@@ -91,7 +91,8 @@ fn the_order_of_backends_changes_no_slot() {
     assert_eq!(texts, reversed);
 }
 
-/// Backends leave, come, change places and weights, few and many at once, and have equal texts.
+/// Backends are removed and added, change order and weights, few and many at once, and have equal
+/// texts.
 #[test]
 fn a_kept_order_gives_the_table_that_is_built_anew() {
     let mut random = fastrand::Rng::with_seed(7);
@@ -136,9 +137,9 @@ fn small_weights_count_although_their_integer_mean_is_one() {
     assert_eq!(shares(&table, 2), [341, 680]);
 }
 
-/// The largest distance between a backend's slots and its exact share, in slots, for each size and
-/// over the weights below: what "exact to the table's resolution" means. Ours are Cilium's numbers:
-/// its rule lets a light backend wait for whole turns.
+/// Maximum deviation of a backend's slots from its exact share, in slots, for each size and over
+/// the weights below: the meaning of "exact to the table's resolution". The values equal Cilium's,
+/// whose algorithm makes a backend with a low weight wait for whole rounds.
 const WORST: [(u32, f64); 10] = [
     (251, 2.12),
     (509, 1.88),

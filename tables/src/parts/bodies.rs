@@ -1,4 +1,4 @@
-//! What the functions do that the program defines by these names.
+//! Bodies of the functions that the program defines under the names listed in [`crate::parts`].
 
 use packet::addr::Addr;
 use packet::flow::FlowKey;
@@ -12,7 +12,7 @@ use crate::nat_port::NatPorts;
 use crate::record::FrontendKey;
 use crate::region::Region;
 
-/// The key that these numbers are of.
+/// Unpacks a frontend key.
 #[inline(always)]
 fn key(scope_key: u64, first: u64, second: u64, rest: u64) -> FrontendKey {
     let [a, b, c, d] = [first, first >> 32, second, second >> 32];
@@ -21,14 +21,14 @@ fn key(scope_key: u64, first: u64, second: u64, rest: u64) -> FrontendKey {
     FrontendKey { scope_key, addr, port, proto, prefix_len, pad: 0 }
 }
 
-/// What `part_walk` does.
+/// Body of `part_walk`.
 #[inline(always)]
 pub fn walked(scope_key: u64, first: u64, second: u64, rest: u64, link_at: u64) -> u64 {
     let key = key(scope_key, first, second, rest);
     chained(link_at as u32, key, (link_at >> 32) as u32).map_or(0, |target| u64::from(target) + 1)
 }
 
-/// What `part_service` does.
+/// Body of `part_service`.
 #[inline(always)]
 pub fn served(scope_key: u64, first: u64, second: u64, rest: u64, at: u64) -> u64 {
     let key = key(scope_key, first, second, rest);
@@ -37,7 +37,7 @@ pub fn served(scope_key: u64, first: u64, second: u64, rest: u64, at: u64) -> u6
     found.map_or(0, |target| u64::from(target) + 1)
 }
 
-/// What `part_kinds` does. The address is masked here, so that the caller need not.
+/// Body of `part_kinds`. It masks the address, so that the caller need not.
 #[inline(always)]
 pub fn tried(scope_key: u64, first: u64, second: u64, rest: u64, kinds_at: u64) -> u64 {
     let (key, kinds, at) = (key(scope_key, first, second, rest), kinds_at, kinds_at >> 32);
@@ -46,43 +46,43 @@ pub fn tried(scope_key: u64, first: u64, second: u64, rest: u64, kinds_at: u64) 
     found.map_or(0, |target| u64::from(target) + 1)
 }
 
-/// What `part_bound` does.
+/// Body of `part_bound`.
 #[inline(always)]
 pub fn bounded(at: u64, high: u64, low: u64) -> u64 {
-    // The slot arena has no generation.
+    // The slot arena is not versioned.
     Region.tables(0).bound(at as u32, high, low).into()
 }
 
-/// What `part_member` does.
+/// Body of `part_member`.
 #[inline(always)]
 pub fn membered(at: u64, sought: u64) -> u64 {
-    // What lies outside the arena is above all numbers.
+    // Indices outside the arena compare as above all numbers.
     let word = Region.tables(0).slot(at as u32).unwrap_or(u32::MAX);
     u64::from(word <= sought as u32)
 }
 
-/// What `part_find` does.
+/// Body of `part_find`.
 #[inline(always)]
 pub fn found(hash: u64, key: *const FlowKey) -> u64 {
     let Some(key) = given(key) else { return u64::MAX };
     stamped(Flows::new(&Region).index().seek(hash, key))
 }
 
-/// What `part_piece` does.
+/// Body of `part_piece`.
 #[inline(always)]
 pub fn piece(hash: u64, key: *const FlowKey) -> u64 {
     let Some(key) = given(key) else { return u64::MAX };
     stamped(Fragments::new(&Region).index().seek(hash, key))
 }
 
-/// What `part_client` does.
+/// Body of `part_client`.
 #[inline(always)]
 pub fn client(hash: u64, key: *const FlowKey) -> u64 {
     let Some(key) = given(key) else { return u64::MAX };
     stamped(Affinities::new(&Region).index().seek(hash, key))
 }
 
-/// What the verifier wants to see of an address that it is given.
+/// Checks for null, as the verifier requires of pointer arguments.
 #[inline(always)]
 fn given<'a>(key: *const FlowKey) -> Option<&'a FlowKey> {
     // SAFETY: only `find` calls the three functions, with a reference.
@@ -97,19 +97,19 @@ fn stamped((entry, stamp): (u32, u32)) -> u64 {
     pair(entry, stamp)
 }
 
-/// What `part_lock` does.
+/// Body of `part_lock`.
 #[inline(always)]
 pub fn locked(home: u64, owner: u64) -> u64 {
     Flows::new(&Region).index().lock_as(home as u32, owner).into()
 }
 
-/// What `part_claim` does.
+/// Body of `part_claim`.
 #[inline(always)]
 pub fn claimed(hash: u64) -> u64 {
     Flows::new(&Region).claim_slot(hash).into()
 }
 
-/// What `part_take` does.
+/// Body of `part_take`.
 #[inline(always)]
 pub fn taken(map: u64, first: u64, last: u64) -> u64 {
     let port = NatPorts::new(&Region).take(map as u32, first as u32, last as u32);

@@ -1,36 +1,37 @@
-//! What holds for the whole appliance, in a record of its own.
+//! Appliance-wide settings and their limits.
 
 use packet::addr::Addr;
 
 use super::{NoService, Prefix};
 use crate::rows::records;
 
-/// How many classes of packets for this machine itself there are.
+/// Number of punt classes (packets to this host's kernel).
 pub const PUNT_CLASSES: usize = 4;
 
 /// Flow timeouts in seconds (contract §2).
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timeouts {
-    /// TCP before both sides were seen.
+    /// TCP until packets of both directions were seen.
     pub tcp_embryonic_s: u32,
-    /// TCP established and idle.
+    /// TCP, established.
     pub tcp_established_s: u32,
     /// TCP after FIN from both sides, or RST.
     pub tcp_closed_s: u32,
-    /// UDP and what is neither TCP nor UDP, before the client went on after an answer; at most the
-    /// protocol's own.
+    /// UDP and other non-TCP protocols until the client sends again after a reply; capped at the
+    /// protocol's own timeout.
     pub udp_embryonic_s: u32,
-    /// UDP.
+    /// UDP, confirmed.
     pub udp_s: u32,
-    /// All other protocols.
+    /// All other protocols, confirmed.
     pub other_s: u32,
     /// Fragments of one datagram.
     pub fragment_s: u32,
 }
 
 impl Timeouts {
-    /// The clouds' own defaults: AWS closes TCP after 350 s, everything else after 120 s.
+    /// Defaults of the clouds' gateways: AWS times out TCP after 350 s and other protocols after
+    /// 120 s.
     pub const DEFAULT: Timeouts = Timeouts {
         tcp_embryonic_s: 20,
         tcp_established_s: 350,
@@ -44,8 +45,7 @@ impl Timeouts {
 
 #[cfg(not(target_arch = "bpf"))]
 impl Timeouts {
-    /// The longest time for which a flow is idle before it ends, but for services with a time of
-    /// their own.
+    /// Longest timeout in seconds, ignoring services with timeouts of their own.
     pub fn longest_s(&self) -> u32 {
         let Timeouts { tcp_established_s, tcp_embryonic_s, tcp_closed_s, .. } = *self;
         let tcp = tcp_established_s.max(tcp_embryonic_s).max(tcp_closed_s);
@@ -53,93 +53,93 @@ impl Timeouts {
     }
 }
 
-/// How many ICMP errors are sent and believed in a second by each lcore; 0 for no limit.
+/// Rate limits of ICMP errors per second and lcore; 0 for no limit.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ErrorLimits {
-    /// Sent by an arm, of each kind (too-big, time exceeded).
+    /// Errors sent per arm and kind (too big, time exceeded).
     pub by_arm: u32,
-    /// Sent to a network: an IPv4 /24, an IPv6 /64.
+    /// Errors sent to one network: an IPv4 /24 or IPv6 /64.
     pub to_network: u32,
-    /// About our own tunnel packets, looked at for a path MTU.
+    /// Received errors about own tunnel packets that are evaluated for a path MTU.
     pub path_mtu: u32,
 }
 
-/// How many flows an lcore begins in a second; 0 for no limit.
+/// Rate limits of new flows per second and lcore; 0 for no limit.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NewFlowLimits {
-    /// Flows that need their entry: by NAT, and to proxies.
+    /// Flows that need their entry: NAT and proxies.
     pub translated: u32,
-    /// Flows by tunnel and direct return, which go on without an entry.
+    /// Tunnel and direct-return flows, which are forwarded without an entry as well.
     pub tunnelled: u32,
 }
 
 impl NewFlowLimits {
-    /// Whether there is a limit for flows that need their entry (`translated`), or for the others.
+    /// Returns whether flows that need their entry (`translated`), or the others, have a limit.
     #[inline(always)]
     pub const fn limit(&self, translated: bool) -> bool {
         (if translated { self.translated } else { self.tunnelled }) != 0
     }
 }
 
-/// How many addresses of ours an arm may have.
+/// Maximum number of local addresses, over both arms.
 pub const LOCAL_ADDRS: usize = 16;
-/// How many NAT addresses there may be in all.
+/// Maximum number of NAT addresses, over both arms.
 pub const NAT_ADDRS: usize = 8;
 
-/// An address of ours.
+/// A local address of the appliance.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Local {
     /// The address; unspecified ends the list.
     pub addr: Addr,
-    /// 0 ingress, 1 egress.
+    /// Arm: 0 ingress, 1 egress.
     pub arm: u8,
-    /// Zero.
+    /// Must be zero.
     pub pad: u8,
-    /// The largest IP packet that the arm's port takes, bytes; 0 where nobody asks.
+    /// MTU of the arm's port in bytes; 0 if unknown.
     pub mtu: u16,
 }
 
-/// How many ports of this machine itself there may be.
+/// Maximum number of local ports.
 pub const LOCAL_PORTS: usize = 32;
-/// How many BGP neighbors have the punt class of local ports.
+/// Maximum number of BGP neighbors with the punt class of local ports.
 pub const NEIGHBORS: usize = 32;
 
-/// [`LocalPort::flags`]: packets to it are this machine's, whichever frontend would match. Set in
+/// [`LocalPort::flags`]: packets to the port go to this host, even if a frontend matches. Set in
 /// each entry.
 pub const PORT_OWN: u8 = 1;
-/// [`LocalPort::flags`]: packets to it have the punt class of local ports, whoever sends them.
+/// [`LocalPort::flags`]: packets to the port have the punt class of local ports, from any source.
 pub const PORT_PROTECTED: u8 = 2;
 
-/// A port that this machine itself answers on.
+/// A port on which this host listens.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LocalPort {
-    /// Host order; 0 ends the list.
+    /// Port in host byte order; 0 ends the list.
     pub port: u16,
-    /// On which addresses: bit n stands for `Settings::locals[n]`.
+    /// Addresses with this port: bit n stands for `Settings::locals[n]`.
     pub locals: u16,
-    /// IP protocol.
+    /// IP protocol number.
     pub proto: u8,
-    /// `PORT_*`.
+    /// Bit mask of `PORT_*`.
     pub flags: u8,
-    /// Zero.
+    /// Must be zero.
     pub pad: [u8; 2],
 }
 
 const _: () = assert!(LOCAL_ADDRS <= 16);
 
-/// What holds for the whole appliance. An lcore copies it at each switch.
+/// Appliance-wide settings. An lcore copies them when it switches generations.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Settings {
-    /// Addresses of this machine: packets to them are punted unless a tunnel or NAT claims them.
+    /// Addresses of this host: packets to them are punted unless a tunnel or NAT claims them.
     pub locals: [Local; LOCAL_ADDRS],
-    /// Source addresses for NAT; unspecified ends the list. Each is on the backends' arm.
+    /// Source addresses for NAT, each on the backends' arm; unspecified ends the list.
     pub nat: [Local; NAT_ADDRS],
-    /// Flow timeouts.
+    /// Timeouts of flows and fragments.
     pub timeouts: Timeouts,
     /// First NAT source port.
     pub nat_port_first: u16,
@@ -147,27 +147,27 @@ pub struct Settings {
     pub nat_port_last: u16,
     /// Punted packets per second and lcore by [`crate::punt::PuntClass`]; 0 for no limit.
     pub punt_limits: [u32; PUNT_CLASSES],
-    /// ICMP errors per second and lcore.
+    /// Limits of ICMP errors per second and lcore.
     pub error_limits: ErrorLimits,
-    /// A [`NoService`] for plain packets that are for nobody (`Return` is not possible: drops).
+    /// A [`NoService`] for plain packets that match no service (`Return` is impossible and drops).
     pub plain_no_service: u8,
-    /// Zero.
+    /// Must be zero.
     pub pad: [u8; 3],
-    /// Ports of this machine itself; one with port 0 ends the list.
+    /// Ports on which this host listens; port 0 ends the list.
     pub local_ports: [LocalPort; LOCAL_PORTS],
-    /// BGP neighbors; unspecified ends the list.
+    /// BGP neighbors; an unspecified address ends the list.
     pub neighbors: [Addr; NEIGHBORS],
-    /// By arm, the IPv4 network from which IP in IP's outer sources are drawn; its length is 0
-    /// where the arm's own address is the only source.
+    /// By arm, the IPv4 network from which outer sources of IP-in-IP are chosen; length 0 if the
+    /// arm's own address is the only source.
     pub ipip_sources: [Prefix; 2],
-    /// New flows per second and lcore.
+    /// Limits of new flows per second and lcore.
     pub new_flow_limits: NewFlowLimits,
 }
 
 records!(Settings: 1360);
 
 impl Settings {
-    /// No addresses, the clouds' timeouts, plain packets for nobody are dropped.
+    /// No addresses, default timeouts; plain packets without a service are dropped.
     pub const EMPTY: Settings = Settings {
         locals: [Local { addr: Addr::UNSPECIFIED, arm: 0, pad: 0, mtu: 0 }; LOCAL_ADDRS],
         nat: [Local { addr: Addr::UNSPECIFIED, arm: 0, pad: 0, mtu: 0 }; NAT_ADDRS],
@@ -185,56 +185,56 @@ impl Settings {
         new_flow_limits: NewFlowLimits { translated: 0, tunnelled: 0 },
     };
 
-    /// The outer source of IP in IP over IPv4 by this arm, for a flow's hash: another one for most
-    /// flows, so that a backend's NIC spreads them over its queues. None where no network is set.
-    /// The low half of the hash decides, because the high half picks the backend.
+    /// Returns the outer source of IP-in-IP over IPv4 on this arm for a flow's hash, or `None` if
+    /// no network is set. Most flows get different sources, so that a backend's NIC spreads them
+    /// over its queues. The low half of the hash is used, because the high half picks the backend.
     #[inline(always)]
     pub fn ipip_source(&self, arm: u8, hash: u64) -> Option<Addr> {
         let network = &self.ipip_sources[usize::from(arm & 1)];
         (network.len != 0).then(|| network.v4_host(hash as u32))
     }
 
-    /// Whether [`Settings::ipip_source`] gives this address for some flow.
+    /// Returns whether [`Settings::ipip_source`] returns this address for some flow.
     #[inline(always)]
     pub fn is_ipip_source(&self, addr: &Addr) -> bool {
         let [ingress, egress] = &self.ipip_sources;
         ingress.len != 0 && ingress.holds(addr) || egress.len != 0 && egress.holds(addr)
     }
 
-    /// The addresses of this machine.
+    /// Addresses of this host.
     pub fn local_addresses(&self) -> impl Iterator<Item = &Addr> {
         listed(&self.locals).map(|local| &local.addr)
     }
 
-    /// The addresses that NAT sends from.
+    /// Source addresses for NAT.
     pub fn nat_addresses(&self) -> impl Iterator<Item = &Addr> {
         listed(&self.nat).map(|local| &local.addr)
     }
 
-    /// Whether this is an address of this machine.
+    /// Returns whether this is an address of this host.
     #[inline(always)]
     pub fn is_local(&self, addr: &Addr) -> bool {
         self.local_addresses().any(|local| local == addr)
     }
 
-    /// Whether an address is ours as a source alone: NAT's, and what IP in IP is sent from.
+    /// Returns whether the address is a source only: a NAT address or a source of IP-in-IP.
     #[inline(always)]
     pub fn is_source(&self, addr: &Addr) -> bool {
         self.nat_addresses().any(|nat| nat == addr) || self.is_ipip_source(addr)
     }
 
-    /// Our address of the family of `like` on `arm`.
+    /// Returns the local address on `arm` of the same family as `like`.
     pub fn local_on(&self, arm: u8, like: &Addr) -> Option<&Addr> {
         let on_arm = listed(&self.locals).filter(|local| local.arm & 1 == arm & 1);
         on_arm.map(|local| &local.addr).find(|addr| addr.is_v4() == like.is_v4())
     }
 
-    /// The largest IP packet that an arm's port takes, bytes; 0 where that is not known.
+    /// MTU of an arm's port in bytes; 0 if unknown.
     pub fn mtu_of(&self, arm: u8) -> u16 {
         self.locals.iter().find(|local| local.arm == arm).map_or(0, |local| local.mtu)
     }
 
-    /// What is known of a port at an address of this machine: `PORT_*`, 0 for nothing.
+    /// Flags (`PORT_*`) of a port at a local address; 0 if it is not listed.
     #[inline(always)]
     pub fn own_port(&self, addr: &Addr, proto: u8, port: u16) -> u8 {
         let at = self.locals_at(addr);
@@ -254,7 +254,7 @@ impl Settings {
         flags
     }
 
-    /// Whether a BGP neighbor has this address.
+    /// Returns whether a BGP neighbor has this address.
     #[inline(always)]
     pub fn is_neighbor(&self, addr: &Addr) -> bool {
         for neighbor in &self.neighbors {
@@ -268,9 +268,9 @@ impl Settings {
         false
     }
 
-    /// Bit n for the first of `locals` that is this address; 0 for none. What a loop collects over
-    /// its turns is a state of its own for the kernel's verifier, which then looks at each set of
-    /// matches; so a search ends with the first.
+    /// Returns bit n for the first of `locals` that equals `addr`, or 0. The search ends at the
+    /// first match: a value accumulated over the loop would be distinct verifier state per set of
+    /// matches.
     #[inline(always)]
     fn locals_at(&self, addr: &Addr) -> u32 {
         for (n, local) in self.locals.iter().enumerate() {
@@ -285,13 +285,13 @@ impl Settings {
     }
 }
 
-/// Those that are set; an unspecified address ends the list.
+/// The entries before the first unspecified address.
 #[inline(always)]
 fn listed(locals: &[Local]) -> impl Iterator<Item = &Local> {
     locals.iter().take_while(|local| !is_end(&local.addr))
 }
 
-/// Word by word: the kernel's verifier forgets a word that differs before it looks at the next.
+/// Compares word by word: the kernel's verifier discards a word that differs before the next one.
 #[inline(always)]
 fn is_same(a: &Addr, b: &Addr) -> bool {
     let same = |n: usize| a.words[n] == b.words[n];

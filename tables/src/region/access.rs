@@ -1,10 +1,11 @@
-//! Opens a region's file and its lock files so that no other user of the machine can have them.
+//! Opening of a region's file and its lock files with protection against other users of the
+//! machine.
 //!
-//! What lies in the region is trusted to be written by Weir's own processes, and a file that is cut
-//! ends every process that has it mapped. So the file, and each folder on the way to it, must
-//! belong to root or to the user this process runs as, and nobody else may write them. `/dev/shm`
-//! is open to all users; its sticky bit keeps them from replacing a file, not from making one
-//! first, and such a file is refused.
+//! Weir's processes trust the contents of the region, and truncation of the file ends every process
+//! that has it mapped. Therefore the file and each folder in its path must belong to root or to the
+//! user of this process, and no other user may have write access. `/dev/shm` is writable by all
+//! users; its sticky bit prevents them from replacing a file but not from creating it first, and
+//! such a file is rejected.
 
 use std::fs::{DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io;
@@ -13,21 +14,21 @@ use std::path::Path;
 
 use super::RegionError;
 
-/// Where locks of regions lie whose own place has none.
+/// Folder of the locks of regions that cannot carry their own.
 pub(super) const LOCKS: &str = "/run/weir";
 
-/// The only bits that a region's file may have: reading and writing, by owner and group.
+/// Mode bits that a region's file may have: read and write for owner and group.
 const MOST: u32 = 0o660;
-/// Everything of a mode but the kind of file.
+/// All mode bits except the file type.
 const BITS: u32 = 0o7777;
 const STICKY: u32 = 0o1000;
 
-/// Opens the file, for reading and writing. `create` makes it where it is missing, and gives it to
-/// `group`; a file of root's group or of `group` may be written by that group, no other may.
+/// Opens the file for reading and writing. `create` creates it if it is missing and assigns it to
+/// `group`. Besides the owner, only root's group or `group` may have access.
 pub(super) fn open(path: &Path, group: Option<u32>, create: bool) -> Result<File, RegionError> {
     let failed = |source| RegionError::open(path, source);
     let mut options = OpenOptions::new();
-    // Without O_NONBLOCK a FIFO there would hang us; of a regular file it means nothing.
+    // O_NONBLOCK prevents a hang on a FIFO; it has no effect on regular files.
     options.read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
     loop {
         check_way(path, group)?;
@@ -47,13 +48,13 @@ pub(super) fn open(path: &Path, group: Option<u32>, create: bool) -> Result<File
                         give(&file, &about, group).map_err(failed)?;
                         return Ok(file);
                     }
-                    // Another process was first: look at what it made.
+                    // Another process created it first: its file is checked.
                     Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                     Err(e) => return Err(failed(e)),
                 }
             }
             Err(e) => {
-                // What O_NOFOLLOW refuses, or what is no file, is named as what it is.
+                // Reports a symbolic link or a special file as such.
                 if let Ok(about) = path.symlink_metadata() {
                     check_file(path, &about, group)?;
                 }
@@ -63,11 +64,11 @@ pub(super) fn open(path: &Path, group: Option<u32>, create: bool) -> Result<File
     }
 }
 
-/// Makes a folder for such files where it is missing: for its owner alone, or for the group to look
-/// into as well. One that is there stays as it is; [`super::Region`] judges it when it is opened.
+/// Creates a missing folder for such files, accessible by its owner and readable by `group` if
+/// given. An existing folder is not changed; [`super::Region`] checks it on opening.
 ///
 /// # Errors
-/// It can't be made.
+/// Returns the error of a failed system call.
 pub fn make_folder(folder: &Path, group: Option<u32>) -> io::Result<()> {
     if folder.symlink_metadata().is_ok() {
         return Ok(());
@@ -80,14 +81,14 @@ pub fn make_folder(folder: &Path, group: Option<u32>) -> io::Result<()> {
     }
 }
 
-/// Makes the folder of the locks. All may look into it (the control socket lies there as well);
-/// only root may write.
+/// Creates the folder of the locks. All users may list it, because it contains the control socket
+/// as well; only root may write.
 pub(super) fn make_locks_folder() -> Result<(), RegionError> {
     let made = DirBuilder::new().recursive(true).mode(0o755).create(LOCKS);
     made.map_err(|source| RegionError::open(Path::new(LOCKS), source))
 }
 
-/// Gives a file of ours to the group, if that is asked for.
+/// Assigns a file owned by this process's user to the group, if one is given.
 fn give(file: &File, about: &Metadata, group: Option<u32>) -> io::Result<()> {
     let Some(gid) = group else { return Ok(()) };
     if about.uid() != user() || (about.gid() == gid && about.mode() & BITS == MOST) {
@@ -97,8 +98,8 @@ fn give(file: &File, about: &Metadata, group: Option<u32>) -> io::Result<()> {
     file.set_permissions(Permissions::from_mode(MOST))
 }
 
-/// Checks the folders on the way to a file, as they are written and as they are without links: one
-/// that another user can change can lead us, or the next process, elsewhere.
+/// Checks the folders in a file's path, both as written and with links resolved: a folder that
+/// another user can change could redirect this process or the next one to another file.
 fn check_way(path: &Path, group: Option<u32>) -> Result<(), RegionError> {
     let failed = |source| RegionError::open(path, source);
     let written = std::path::absolute(path).map_err(failed)?;
@@ -129,8 +130,8 @@ fn check_folder(
         return refuse(format!("belongs to {}", user_name(about.uid())));
     }
     let mode = about.mode();
-    // A link's own mode means nothing, and in a sticky folder only the owner of a file, or of the
-    // folder, can replace it.
+    // A link's own mode has no meaning, and in a sticky folder only the owner of a file or of the
+    // folder can replace the file.
     if about.is_symlink() || mode & STICKY != 0 {
         return Ok(());
     }
@@ -179,17 +180,18 @@ fn unsafe_to_use(path: &Path, what: String, remedy: String) -> RegionError {
     RegionError::Unsafe { path: path.to_path_buf(), what, remedy }
 }
 
-/// Root, or the user that Weir runs as.
+/// Returns whether the user is root or the user of this process.
 fn trusted(uid: u32) -> bool {
     uid == 0 || uid == user()
 }
 
-/// Root's group has no other members than root; `group` is the services' own.
+/// Returns whether access by the group is acceptable: root's group has no other members, and
+/// `group` is that of the services.
 fn of_group(gid: u32, group: Option<u32>) -> bool {
     gid == 0 || Some(gid) == group
 }
 
-/// The user this process runs as.
+/// Effective user id of this process.
 fn user() -> u32 {
     // SAFETY: it takes nothing and cannot fail.
     #[expect(unsafe_code, reason = "a system call that std has not")]
@@ -206,7 +208,8 @@ fn group_name(gid: u32) -> String {
     name_in("/etc/group", gid).map_or(gid.to_string(), |name| format!("{name} (gid {gid})"))
 }
 
-/// The name beside a number, for messages: both files have it in front and the number third.
+/// Returns the name for a number in `/etc/passwd` or `/etc/group`, whose first field is the name
+/// and whose third is the number.
 fn name_in(file: &str, number: u32) -> Option<String> {
     let text = std::fs::read_to_string(file).ok()?;
     let mut lines = text.lines().map(|line| line.split(':'));

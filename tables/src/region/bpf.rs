@@ -1,4 +1,4 @@
-//! The few BPF system calls that a region of kernel maps takes.
+//! BPF system calls for regions in kernel maps.
 
 use std::cell::Cell;
 use std::ffi::CString;
@@ -15,10 +15,10 @@ const OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 
 const ARRAY: u32 = 2;
 const ARRAY_OF_MAPS: u32 = 12;
-/// The map's values can be mapped by user space.
+/// Map flag: user space can map the values.
 const MMAPABLE: u32 = 1 << 10;
 
-/// `BPF_MAP_CREATE`, as far as it is used.
+/// Attributes of `BPF_MAP_CREATE`, as far as they are used.
 #[repr(C)]
 #[derive(Default)]
 struct Create {
@@ -32,7 +32,7 @@ struct Create {
     name: [u8; 16],
 }
 
-/// `BPF_OBJ_PIN` and `BPF_OBJ_GET`.
+/// Attributes of `BPF_OBJ_PIN` and `BPF_OBJ_GET`.
 #[repr(C)]
 struct Object {
     path: u64,
@@ -40,7 +40,7 @@ struct Object {
     flags: u32,
 }
 
-/// `BPF_OBJ_GET_INFO_BY_FD`.
+/// Attributes of `BPF_OBJ_GET_INFO_BY_FD`.
 #[repr(C)]
 struct Ask {
     fd: u32,
@@ -48,7 +48,7 @@ struct Ask {
     answer: u64,
 }
 
-/// `BPF_MAP_UPDATE_ELEM`.
+/// Attributes of `BPF_MAP_UPDATE_ELEM`.
 #[repr(C)]
 struct Update {
     fd: u32,
@@ -58,7 +58,7 @@ struct Update {
     flags: u64,
 }
 
-/// What the kernel says of a map.
+/// Map information as the kernel reports it.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Shape {
@@ -71,17 +71,17 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// An array of so many values of so many bytes that can be mapped.
+    /// Returns the shape of a mappable array of `entries` values.
     pub(super) fn array(value_bytes: u32, entries: u32) -> Shape {
         Shape { kind: ARRAY, id: 0, key_bytes: 4, value_bytes, entries, flags: MMAPABLE }
     }
 
-    /// Whether it is the same, whichever map it is.
+    /// Returns whether both are equal, ignoring the map id.
     pub(super) fn fits(&self, wanted: &Shape) -> bool {
         Shape { id: 0, ..*self } == *wanted
     }
 
-    /// Bytes of all its values.
+    /// Size of all values in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.value_bytes as usize * self.entries as usize
     }
@@ -89,16 +89,16 @@ impl Shape {
 
 fn call<T>(command: libc::c_int, attributes: &mut T) -> io::Result<libc::c_long> {
     let attributes = std::ptr::from_mut(attributes);
-    // SAFETY: the kernel reads and writes so many bytes of the attributes as we say there are; the
-    // addresses in them are of values that our callers keep until this returns.
+    // SAFETY: the kernel accesses at most the given number of bytes of the attributes; the
+    // addresses in them are of values that the callers keep until this returns.
     #[expect(unsafe_code, reason = "a system call that std and libc have not")]
     let rc = unsafe { libc::syscall(libc::SYS_bpf, command, attributes, size_of::<T>()) };
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(rc) }
 }
 
-/// The descriptor that a call returned, closed when dropped.
+/// Returns the descriptor from a call's result; it is closed when dropped.
 fn owned(fd: libc::c_long) -> OwnedFd {
-    // SAFETY: the kernel has just made this descriptor for us.
+    // SAFETY: the kernel has just created this descriptor for this call.
     #[expect(unsafe_code, reason = "a descriptor out of a raw system call")]
     unsafe {
         OwnedFd::from_raw_fd(fd as i32)
@@ -109,7 +109,7 @@ fn create(kind: u32, (value_bytes, entries): (u32, u32), flags: u32, inner: u32)
     Create { kind, key_bytes: 4, value_bytes, entries, flags, inner, ..Create::default() }
 }
 
-/// Makes an array map of this shape, all zero. The name (at most 15 bytes) is for `bpftool`.
+/// Creates a zeroed array map of this shape. The name (at most 15 bytes) is displayed by `bpftool`.
 pub(super) fn make(name: &str, shape: &Shape) -> io::Result<OwnedFd> {
     let mut wanted = create(shape.kind, (shape.value_bytes, shape.entries), shape.flags, 0);
     wanted.name[..name.len()].copy_from_slice(name.as_bytes());
@@ -121,17 +121,17 @@ fn object(command: libc::c_int, path: &Path, fd: u32) -> io::Result<libc::c_long
     call(command, &mut Object { path: path.as_ptr() as u64, fd, flags: 0 })
 }
 
-/// Gives the map a name in a BPF file system, where it outlives us.
+/// Pins the map in a BPF file system, where it outlives this process.
 pub(super) fn pin(map: &OwnedFd, path: &Path) -> io::Result<()> {
     object(OBJ_PIN, path, map.as_raw_fd() as u32).map(drop)
 }
 
-/// The map of that name.
+/// Opens a pinned map.
 pub(super) fn get(path: &Path) -> io::Result<OwnedFd> {
     object(OBJ_GET, path, 0).map(owned)
 }
 
-/// What kind of map it is.
+/// Returns the shape of a map.
 pub(super) fn shape(map: &OwnedFd) -> io::Result<Shape> {
     let mut shape = Shape::default();
     let answer = std::ptr::from_mut(&mut shape) as u64;
@@ -140,16 +140,16 @@ pub(super) fn shape(map: &OwnedFd) -> io::Result<Shape> {
     Ok(shape)
 }
 
-/// Waits until all programs that ran have ended, which is as good as every lcore's word: a program
-/// reads the generation once, and runs for one packet.
+/// Waits until all running BPF programs have ended, which replaces the acknowledgment of lcores: a
+/// program reads the generation once and runs for one packet.
 ///
-/// Putting a map into a map of maps does that: the kernel returns only after an RCU period, so that
-/// whoever replaces a map knows the old one unused. (`membarrier` does it as well, but not on
-/// kernels with nohz_full or one CPU.)
+/// The wait is an update of a map of maps, from which the kernel returns only after an RCU grace
+/// period, so that the replaced inner map is unused. (`membarrier` would serve as well, but not on
+/// kernels with nohz_full or with one CPU.)
 pub(crate) struct Grace {
     outer: OwnedFd,
     inner: OwnedFd,
-    /// Nobody reads what was before this generation.
+    /// No program reads generations before this one.
     generation: Cell<u32>,
     periods: Cell<u64>,
 }
@@ -162,7 +162,8 @@ impl Grace {
         Ok(Grace { outer, inner, generation: Cell::new(0), periods: Cell::new(0) })
     }
 
-    /// Returns when nobody reads a generation before `committed` any more; waits for that once.
+    /// Returns once no program reads a generation before `committed`; waits at most once per
+    /// generation.
     pub(crate) fn since(&self, committed: u32) -> io::Result<()> {
         if self.generation.get() < committed {
             self.wait()?;
@@ -171,7 +172,7 @@ impl Grace {
         Ok(())
     }
 
-    /// Waits for one period.
+    /// Waits for one grace period.
     pub(crate) fn wait(&self) -> io::Result<()> {
         let (key, value) = (0u32, self.inner.as_raw_fd() as u32);
         let (fd, pad, flags) = (self.outer.as_raw_fd() as u32, 0, 0);
@@ -181,7 +182,7 @@ impl Grace {
         Ok(())
     }
 
-    /// How many periods were waited for.
+    /// Number of grace periods waited for.
     pub(crate) fn periods(&self) -> u64 {
         self.periods.get()
     }

@@ -1,5 +1,5 @@
-//! One process per role: a lock on a byte of a file, the region's own where it lies in one, which
-//! its owner's death releases.
+//! Role ownership: one process per role, by a lock on one byte of a file, which is the region's own
+//! file if it has one. The kernel releases the lock when the owner dies.
 
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use super::role::{byte_lock, is_locked};
 use super::{Region, RegionError, Role};
 
-/// A role while it is held. Dropping it, or dying, gives it back.
+/// Ownership of a role. It ends when this value is dropped or the process dies.
 #[derive(Debug)]
 pub struct Claim<'r> {
     region: &'r Region,
@@ -17,19 +17,19 @@ pub struct Claim<'r> {
 }
 
 impl<'r> Claim<'r> {
-    /// The region.
+    /// The claimed region.
     pub fn region(&self) -> &'r Region {
         self.region
     }
 
-    /// Which claim of this role it is; greater than all before it.
+    /// Epoch of this claim; higher than all earlier ones of the role.
     pub fn epoch(&self) -> u32 {
         self.epoch
     }
 }
 
 impl Region {
-    /// Takes a role, and begins a new epoch of it. Only one process has it at a time.
+    /// Claims a role and begins a new epoch. Only one process can hold a role at a time.
     pub fn claim(&self, role: Role) -> Result<Claim<'_>, RegionError> {
         let here = &self.claimed[role as usize];
         let mine = !here.swap(true, Ordering::AcqRel);
@@ -46,7 +46,7 @@ impl Region {
         Ok(Claim { region: self, role, epoch })
     }
 
-    /// Whether a living process holds the role.
+    /// Returns whether a running process holds the role.
     pub fn is_claimed(&self, role: Role) -> bool {
         if self.claimed[role as usize].load(Ordering::Acquire) {
             return true;
@@ -54,7 +54,7 @@ impl Region {
         self.place.as_ref().is_some_and(|(file, _)| is_locked(file, role))
     }
 
-    /// Process id of the role's present or last holder.
+    /// Process id of the role's current or last holder.
     pub fn pid(&self, role: Role) -> u32 {
         self.header().pid(role).load(Ordering::Relaxed)
     }
@@ -62,7 +62,7 @@ impl Region {
     fn lock_byte(&self, role: Role, kind: i32) -> bool {
         let Some((file, _)) = &self.place else { return true };
         let lock = byte_lock(role, kind);
-        // SAFETY: an open descriptor and a `flock` structure of ours.
+        // SAFETY: an open descriptor and a local `flock` structure.
         #[expect(unsafe_code, reason = "a system call that std has not")]
         let rc = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &lock) };
         rc == 0

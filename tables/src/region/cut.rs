@@ -1,30 +1,31 @@
-//! What a process says when the region's file was cut while it had it mapped.
+//! Error message for a process whose mapped region file is truncated.
 //!
-//! The kernel answers an access behind the end of a mapped file with SIGBUS, which nothing but a
-//! handler can turn into a message. A regular file can't be sealed against being cut (seals are for
-//! memfd), so its owner and mode (`access`) keep others from it, and this explains the rest.
+//! The kernel signals an access beyond the end of a mapped file with SIGBUS, and only a signal
+//! handler can turn that into a message. A regular file cannot be sealed against truncation (seals
+//! apply to memfd), so owner and mode (`access`) protect it, and this handler explains the
+//! remaining cases.
 
 use std::ffi::c_void;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// What the process ends with: EX_IOERR of sysexits.h.
+/// Exit code: EX_IOERR of sysexits.h.
 const CODE: i32 = 74;
 
-/// The mapping that is watched; empty while none is.
+/// Bounds of the watched mapping; 0 if there is none.
 static START: AtomicUsize = AtomicUsize::new(0);
 static END: AtomicUsize = AtomicUsize::new(0);
-/// What is said, made ready: a handler must not allocate. Its length lies in `MESSAGE_BYTES`.
+/// Prepared message, because a handler must not allocate. `MESSAGE_BYTES` is its length.
 static MESSAGE: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
 static MESSAGE_BYTES: AtomicUsize = AtomicUsize::new(0);
-/// What was done with SIGBUS before.
+/// Previous action of SIGBUS.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// From now on this process ends with a message, and not by SIGBUS, when the file is cut that is
-/// mapped there.
+/// Makes this process exit with a message instead of dying by SIGBUS if the file of this mapping is
+/// truncated.
 pub(super) fn watch(path: &Path, start: *const u8, bytes: usize) {
-    // The old message stays allocated: a handler may be at it.
+    // The old message is leaked, because a handler may be using it.
     let message: &'static mut str = text(path).leak();
     MESSAGE_BYTES.store(0, Ordering::SeqCst);
     MESSAGE.store(message.as_mut_ptr(), Ordering::SeqCst);
@@ -43,7 +44,7 @@ fn text(path: &Path) -> String {
     )
 }
 
-/// The mapping that began there is gone.
+/// Stops watching the mapping at `start`, which is about to be unmapped.
 pub(super) fn forget(start: *const u8) {
     let start = start as usize;
     if START.compare_exchange(start, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
@@ -52,14 +53,14 @@ pub(super) fn forget(start: *const u8) {
 }
 
 fn install() -> libc::sigaction {
-    // SAFETY: both are plain C structures, of which zeros are a value (no handler, empty mask); the
-    // handler calls nothing but what may be called in one.
+    // SAFETY: both are plain C structures for which zeros are valid (no handler, empty mask); the
+    // handler calls async-signal-safe functions only.
     #[expect(unsafe_code, reason = "a system call that std has not")]
     unsafe {
         let (mut new, mut old): (libc::sigaction, libc::sigaction) =
             (std::mem::zeroed(), std::mem::zeroed());
         new.sa_sigaction = handle as *const () as usize;
-        // On the thread's own alternate stack where it has one, as std's threads do.
+        // On the thread's alternate stack, which threads of std have.
         new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
         libc::sigaction(libc::SIGBUS, &new, &mut old);
         old
@@ -67,23 +68,23 @@ fn install() -> libc::sigaction {
 }
 
 extern "C" fn handle(_: libc::c_int, about: *mut libc::siginfo_t, _: *mut c_void) {
-    // SAFETY: the kernel hands a SIGBUS its siginfo with an address (SA_SIGINFO).
+    // SAFETY: with SA_SIGINFO, the kernel passes a siginfo with the fault address.
     #[expect(unsafe_code, reason = "what a signal handler is given")]
     let at = unsafe { (*about).si_addr() } as usize;
     if (START.load(Ordering::SeqCst)..END.load(Ordering::SeqCst)).contains(&at) {
         let (message, bytes) =
             (MESSAGE.load(Ordering::SeqCst), MESSAGE_BYTES.load(Ordering::SeqCst));
-        // SAFETY: the message is never freed, and so many bytes long; both calls may be made in a
-        // signal handler. No destructor runs: what is acknowledged is on disk already.
+        // SAFETY: the message is never freed and has this length; both calls are async-signal-safe.
+        // No destructor runs: acknowledged writes are on disk already.
         #[expect(unsafe_code, reason = "system calls that a handler may make")]
         unsafe {
             libc::write(libc::STDERR_FILENO, message.cast(), bytes);
             libc::_exit(CODE);
         }
     }
-    // Another fault. It happens again when this returns, to the handler that was there before.
+    // Another fault: it recurs after this returns, and the previous handler is called.
     if let Some(before) = BEFORE.get() {
-        // SAFETY: what the kernel gave us as the former action.
+        // SAFETY: the action that the kernel returned as the previous one.
         #[expect(unsafe_code, reason = "a system call that std has not")]
         unsafe {
             libc::sigaction(libc::SIGBUS, before, std::ptr::null_mut());

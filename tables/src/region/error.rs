@@ -1,4 +1,4 @@
-//! What can be wrong with a region, and what to type then.
+//! `RegionError`: errors of opening and creating regions, with their remedies.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,201 +6,201 @@ use std::path::{Path, PathBuf};
 use super::Role;
 use crate::layout::SECTION_ALIGN;
 
-/// Why a region can't be had.
+/// Error of opening, creating or claiming a region.
 #[derive(Debug, thiserror::Error)]
 pub enum RegionError {
-    /// The file can't be opened or created.
+    /// The file cannot be opened or created.
     #[error("{}: {source}{}", path.display(), open_hint(source, path))]
     Open {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// A system call on it failed.
+    /// A system call on the file failed.
     #[error("{}: {call}: {source}", path.display())]
     System {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Which call.
+        /// Name of the call.
         call: &'static str,
-        /// What the system said.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// There is not enough memory of its kind.
+    /// There is not enough memory of the required kind.
     #[error(
         "{}: {needed} bytes in pages of {page} bytes can't be had: {source}; {}",
         path.display(), memory_hint(*page)
     )]
     Memory {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Bytes.
+        /// Required bytes.
         needed: usize,
-        /// Bytes of a page there.
+        /// Page size in bytes.
         page: usize,
-        /// What the system said.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// Others than Weir's processes can change it.
+    /// Processes other than Weir's can change the file.
     #[error("{}: {what}; {remedy}", path.display())]
     Unsafe {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// What is unsafe about it.
         what: String,
-        /// What to do.
+        /// Command that corrects it.
         remedy: String,
     },
-    /// It is something else.
+    /// The file is not a region.
     #[error(
         "{}: not a region of Weir (it begins with {found:#018x}); set {} to another {}",
         path.display(), key(path), if path.is_dir() { "folder" } else { "file" }
     )]
     NotARegion {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
         /// Its first eight bytes.
         found: u64,
     },
-    /// Nobody has made a region there yet, or its maker died while it did.
+    /// The region does not exist yet, or its creator was killed before it finished.
     #[error("{}: the region isn't made yet; start fastpath or slowpath first", path.display())]
     Unfinished {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// Another Weir made it.
+    /// The region has the format of another version.
     #[error(
         "{0}: the region has format {found}, this program knows format {known}; stop fastpath and \
          slowpath of the other version, then type `{1}` (flows are lost)",
         path.display(), removal(path)
     )]
     Version {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Its version.
+        /// Format version of the region.
         found: u32,
-        /// Ours.
+        /// Format version of this program.
         known: u32,
     },
-    /// The header is damaged.
+    /// The checksum of the header or of the table set does not match.
     #[error(
         "{0}: the checksum over the region's {part} is {found:#018x}, it should be {wanted:#018x}; \
          stop fastpath and slowpath, then type `{1}` (flows are lost)",
         path.display(), removal(path)
     )]
     Checksum {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Header or table set.
+        /// Damaged part: header, table set, frontend chains or slot arena.
         part: &'static str,
-        /// Computed.
+        /// Computed checksum, or for chains and arena the inconsistent value.
         found: u64,
-        /// Stored.
+        /// Stored checksum, or the expected value.
         wanted: u64,
     },
-    /// The file was cut.
+    /// The file or map is shorter than its header or layout requires.
     #[error(
         "{0}: the region is {found} bytes long, its header says {wanted}; stop fastpath and \
          slowpath, then type `{1}` (flows are lost)", path.display(), removal(path)
     )]
     Size {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Bytes.
+        /// Actual size in bytes.
         found: usize,
-        /// Bytes.
+        /// Required size in bytes.
         wanted: usize,
     },
-    /// It exists with other sizes than the configuration asks for.
+    /// The region exists with a size that differs from the configuration.
     #[error(
         "{0}: {setting} is {wanted}, the existing region was made for {found}; set {setting} = \
          {found}, or stop fastpath and slowpath and type `{1}` (flows are lost)",
         path.display(), removal(path)
     )]
     Sizes {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// The setting.
+        /// Configuration key of the size.
         setting: &'static str,
-        /// In the region.
+        /// Value in the region.
         found: u32,
-        /// In the configuration.
+        /// Value in the configuration.
         wanted: u32,
     },
-    /// Its flows lie where another seed put them. (The seeds aren't shown: who knows them can aim
-    /// at a bucket of the flow table.)
+    /// The region was created with another seed, on which the positions of its flows depend. (The
+    /// seeds are not shown: they would allow attacks on single buckets of the flow table.)
     #[error(
         "{0}: the flows of the existing region are filed under another tables.seed than the \
          configuration's; set tables.seed back to what it was, or stop fastpath and slowpath and \
          type `{1}` (flows are lost)", path.display(), removal(path)
     )]
     Seed {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// A size that no region can have.
+    /// A size is out of range.
     #[error("{setting} is {found}; allowed are {least} to {most}{}", power_hint(*power))]
     Limit {
-        /// The setting.
+        /// Configuration key of the size.
         setting: &'static str,
-        /// Its value.
+        /// Configured value.
         found: u32,
-        /// Least.
+        /// Minimum.
         least: u32,
-        /// Most.
+        /// Maximum.
         most: u32,
-        /// Only powers of two.
+        /// Whether it must be a power of two.
         power: bool,
     },
-    /// Another process has the role.
+    /// Another process holds the role.
     #[error(
         "another {role} (process {pid}) uses {}; stop it first, or give this one another {}",
         path.display(), key(path)
     )]
     Taken {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Which role.
+        /// The role.
         role: Role,
-        /// Process id of the other.
+        /// Process id of the holder.
         pid: u32,
     },
-    /// A map can't be had.
+    /// A kernel map cannot be created or opened.
     #[error("{}: {source}{}", path.display(), kernel_hint(source))]
     Kernel {
-        /// Which map or folder.
+        /// Path of the map or folder.
         path: PathBuf,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// The folder of the maps isn't where maps can be pinned.
+    /// The folder for the maps is not in a BPF file system.
     #[error(
         "region.maps = \"{}\" is in no BPF file system; type `mount -t bpf bpf /sys/fs/bpf` and \
          choose a folder in there", path.display()
     )]
     NoBpffs {
-        /// Which folder.
+        /// Path of the folder.
         path: PathBuf,
     },
-    /// Somebody works with the region that is to be taken over.
+    /// A process still uses the region that is to be taken over.
     #[error(
         "a {role} of the other plane still works with {}: stop it first, its flows are taken over \
          then", path.display()
     )]
     OtherPlane {
-        /// Where the other plane's region is.
+        /// Location of the other plane's region.
         path: PathBuf,
-        /// Who.
+        /// Role of the process.
         role: Role,
     },
-    /// XDP programs work with the region that is to be taken over.
+    /// XDP programs still use the region that is to be taken over.
     #[error(
         "XDP programs still work with the maps in {}: type `ebpf-fallback --detach` first, their \
          flows are taken over then", path.display()
     )]
     Attached {
-        /// Where the maps are.
+        /// Folder of the maps.
         path: PathBuf,
     },
 }
@@ -215,12 +215,12 @@ impl RegionError {
     }
 }
 
-/// The setting that says where a region lies.
+/// Returns the configuration key for the region's location.
 fn key(path: &Path) -> &'static str {
     if path.is_dir() { "region.maps" } else { "region.path" }
 }
 
-/// What removes a region.
+/// Returns the shell command that removes a region.
 fn removal(path: &Path) -> String {
     format!("rm {}{}", if path.is_dir() { "-r " } else { "" }, path.display())
 }

@@ -1,4 +1,4 @@
-//! The region's first page: what it is, where everything lies, which generation is committed.
+//! The region's first page: its format, its layout, and the committed generation.
 
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
@@ -11,27 +11,27 @@ use super::{RegionError, Role};
 use crate::checksum::checksum;
 use crate::layout::{Layout, MAX_LCORES, MAX_TUNNELS, SECTIONS, Sizes, VERSION};
 
-/// "WEIRTABL", the first eight bytes.
+/// Magic number: the bytes "WEIRTABL".
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"WEIRTABL");
 
-/// Bytes of a label.
+/// Size of a label in bytes.
 const LABEL_BYTES: usize = 64;
 
-/// Text for people in the header.
+/// Text fields of the header, for display.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Label {
-    /// The appliance's name; slowpath writes it.
+    /// Name of the appliance; written by slowpath.
     Appliance = 0,
-    /// The ingress port's device; fastpath writes it.
+    /// Device of the ingress port; written by fastpath.
     Ingress = 1,
-    /// The egress port's device; fastpath writes it.
+    /// Device of the egress port; written by fastpath.
     Egress = 2,
-    /// The fastpath's version and plane; fastpath writes it.
+    /// Version and plane of fastpath; written by fastpath.
     Fastpath = 3,
 }
 
-/// What never changes after creation; the checksum is over all before it.
+/// Part of the header that is constant after creation. The checksum covers everything before it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Fixed {
@@ -40,37 +40,38 @@ struct Fixed {
     header_bytes: u32,
     hash_seed: u64,
     sizes: Sizes,
-    /// Offset and bytes of each section.
+    /// Offset and size in bytes of each section.
     sections: [[u64; 2]; SECTIONS.len()],
     checksum: u64,
 }
 
-/// Bytes of [`Fixed`].
+/// Size of [`Fixed`] in bytes.
 pub(super) const FIXED_BYTES: usize = size_of::<Fixed>();
 
-/// What slowpath writes.
+/// Cache line that slowpath writes.
 #[repr(C, align(64))]
 pub(crate) struct SlowLine {
     pub(crate) generation: AtomicU32,
     epoch: AtomicU32,
     pid: AtomicU32,
-    /// 1 while the operator wants no new traffic, else 0.
+    /// 1 while the operator requests draining, else 0.
     pub(super) draining: AtomicU32,
-    /// Checksums over the table sets of the last two generations, by their parity.
+    /// Checksums of the table sets of the last two generations, indexed by the generation's lowest
+    /// bit.
     pub(crate) sums: [AtomicU64; 2],
 }
 
-/// What fastpath writes.
+/// Cache line that fastpath writes.
 #[repr(C, align(64))]
 pub(crate) struct FastLine {
     epoch: AtomicU32,
     pid: AtomicU32,
 }
 
-/// The whole page.
+/// The header page.
 #[repr(C, align(4096))]
 pub(crate) struct Header {
-    /// [`Fixed`] in words: whatever a process that isn't Weir writes there, reading it is sound.
+    /// [`Fixed`] as atomic words: reading it is sound even if a foreign process writes it.
     fixed: [AtomicU64; FIXED_BYTES / 8],
     pub(crate) slow: SlowLine,
     fast: FastLine,
@@ -121,8 +122,8 @@ impl Fixed {
 }
 
 impl Header {
-    /// Writes a new header without its magic number; nobody else has the region yet. A creation
-    /// that is killed from now on is seen as unfinished.
+    /// Writes a new header except its magic number, while no other process has the region. If the
+    /// creator is killed from now on, the region counts as unfinished.
     pub(super) fn begin(&self, layout: &Layout, hash_seed: u64) {
         let unfinished = Fixed { magic: 0, ..Fixed::new(layout, hash_seed) };
         let (words, _) = unfinished.bytes().as_chunks::<8>();
@@ -131,12 +132,12 @@ impl Header {
         }
     }
 
-    /// The region is whole: others may have it.
+    /// Writes the magic number, which makes the region available to other processes.
     pub(super) fn finish(&self) {
         self.fixed[0].store(MAGIC, Ordering::Release);
     }
 
-    /// The bytes that never change, as they are now.
+    /// Current bytes of the constant part.
     fn head(&self) -> [u8; FIXED_BYTES] {
         let mut head = [0; FIXED_BYTES];
         let (words, _) = head.as_chunks_mut::<8>();
@@ -177,7 +178,7 @@ impl Header {
     }
 }
 
-/// The first bytes of a file; zeros behind its end.
+/// Returns the first bytes of a file, padded with zeros.
 pub(super) fn head_of_file(file: &File, path: &Path) -> Result<[u8; FIXED_BYTES], RegionError> {
     let mut raw = [0; FIXED_BYTES];
     let read = raw.len().min(super::memory::file_bytes(file, path)?);
@@ -185,21 +186,22 @@ pub(super) fn head_of_file(file: &File, path: &Path) -> Result<[u8; FIXED_BYTES]
     Ok(raw)
 }
 
-/// The first bytes of mapped memory, of at least a page.
+/// Returns the first bytes of mapped memory, which has at least one page.
 pub(super) fn head_of(memory: &Memory) -> [u8; FIXED_BYTES] {
-    // SAFETY: the mapping is at least as long as a header and aligned to a page; a header is made
-    // of atomics alone, so that any bytes are one and others may change them meanwhile.
+    // SAFETY: the mapping is page-aligned and at least as long as a header, which consists of
+    // atomics only: any bytes are valid, and other processes may change them concurrently.
     #[expect(unsafe_code, reason = "the header before it is known to be one")]
     let header = unsafe { &*memory.start().cast::<Header>() };
     header.head()
 }
 
-/// True when there is nothing, or when a creator died before it finished: no magic number.
+/// Returns whether the magic number is missing: the file is empty, or its creator was killed before
+/// it finished.
 pub(super) fn is_unfinished(raw: &[u8; FIXED_BYTES]) -> bool {
     raw[..8] == [0; 8]
 }
 
-/// Checks magic, version, checksum and offsets, and gives layout and seed.
+/// Verifies magic number, version, checksum and offsets, and returns layout and seed.
 pub(super) fn verify(raw: &[u8; FIXED_BYTES], path: &Path) -> Result<(Layout, u64), RegionError> {
     let fixed = Fixed::from_bytes(raw);
     let path = || path.to_path_buf();
@@ -220,19 +222,19 @@ pub(super) fn verify(raw: &[u8; FIXED_BYTES], path: &Path) -> Result<(Layout, u6
     fixed.sizes.check()?;
     let layout = Layout::new(&fixed.sizes);
     if Fixed::new(&layout, fixed.hash_seed).sections != fixed.sections {
-        // The same version with other offsets: a program between two versions.
+        // Equal version with other offsets: a program from between two versions.
         let (found, known) = (fixed.version, VERSION);
         return Err(RegionError::Version { path: path(), found, known });
     }
     Ok((layout, fixed.hash_seed))
 }
 
-/// A seed for regions that no other appliance has to agree with.
+/// Returns a random seed for regions that need not agree with other appliances.
 pub(super) fn random_seed() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
 
-/// Refuses to go on with a region that was made for another configuration.
+/// Fails if a region was created with sizes other than the configured ones.
 pub(super) fn same_sizes(path: &Path, found: &Sizes, wanted: &Sizes) -> Result<(), RegionError> {
     for ((setting, found), (_, wanted)) in found.settings().into_iter().zip(wanted.settings()) {
         if found != wanted {
@@ -243,7 +245,7 @@ pub(super) fn same_sizes(path: &Path, found: &Sizes, wanted: &Sizes) -> Result<(
 }
 
 impl Sizes {
-    /// Each size with the setting that decides it.
+    /// Each size with its configuration key.
     pub fn settings(&self) -> [(&'static str, u32); 16] {
         [
             ("gateway", self.tunnels),
@@ -265,7 +267,7 @@ impl Sizes {
         ]
     }
 
-    /// Whether a region can have these sizes; names the first setting that is out of its range.
+    /// Checks the sizes, and reports the first configuration key whose value is out of range.
     pub fn check(&self) -> Result<(), RegionError> {
         for (setting, found) in self.settings() {
             let (least, most) = match setting {

@@ -1,9 +1,9 @@
-//! A region in kernel maps: an array map per section, pinned in a folder of a BPF file system, so
-//! that an XDP program has the same bytes that we have.
+//! Regions in kernel maps: one array map per section, pinned in a folder of a BPF file system, so
+//! that XDP programs access the same memory as processes.
 //!
-//! The maps are mapped side by side into one range of addresses, each at its section's offset. An
-//! array's values lie one behind the other without gaps, in whole pages, and so do a section's
-//! elements: everything that works on a region in a file works on this one.
+//! The maps are mapped side by side into one address range, each at its section's offset. The
+//! values of an array are contiguous and page-aligned, like the elements of a section, so all code
+//! for regions in files works with these as well.
 
 use std::ffi::CString;
 use std::fs::DirBuilder;
@@ -20,17 +20,17 @@ use super::header::{self, FIXED_BYTES};
 use super::memory::{self, Memory};
 use crate::layout::{Layout, SECTION_ALIGN, SECTIONS, Section, Term};
 
-/// Where the system has its BPF file system.
+/// Mount point of the system's BPF file system.
 const SYSTEM: &str = "/sys/fs/bpf";
 
-/// The map of a section.
+/// Returns the shape of a section's map.
 fn shape(term: &Term) -> Shape {
     let value = term.section.map_value_bytes(term.bytes_each);
     // A map has at least one value; a section may have no elements.
     Shape::array(value as u32, (term.count * term.bytes_each).div_ceil(value).max(1) as u32)
 }
 
-/// The first bytes of the region there; zeros where nobody has begun to make one.
+/// Returns the first bytes of the region in a folder; zeros if its creation has not begun.
 pub(super) fn head(folder: &Path) -> Result<[u8; FIXED_BYTES], RegionError> {
     let path = folder.join(Section::Header.map_name());
     let map = match bpf::get(&path) {
@@ -43,7 +43,7 @@ pub(super) fn head(folder: &Path) -> Result<[u8; FIXED_BYTES], RegionError> {
     Ok(header::head_of(&page))
 }
 
-/// Makes all maps anew. What is pinned under their names goes: it was never finished.
+/// Creates all maps. Maps pinned under their names are removed: their region was never finished.
 pub(super) fn create(folder: &Path, layout: &Layout) -> Result<Memory, RegionError> {
     prepare(folder)?;
     unpin(folder)?;
@@ -65,7 +65,7 @@ pub(super) fn create(folder: &Path, layout: &Layout) -> Result<Memory, RegionErr
     cover(folder, layout, make)
 }
 
-/// Maps all maps that another process made.
+/// Maps all maps, which another process created.
 pub(super) fn open(folder: &Path, layout: &Layout) -> Result<Memory, RegionError> {
     cover(folder, layout, |term| {
         let path = folder.join(term.section.map_name());
@@ -96,7 +96,7 @@ fn cover(
     Ok(memory)
 }
 
-/// Takes the names of all maps away: they end with the last process and program that has them.
+/// Unpins all maps, which then exist until the last process or program closes them.
 pub(super) fn unpin(folder: &Path) -> Result<(), RegionError> {
     for section in SECTIONS {
         let path = folder.join(section.map_name());
@@ -110,8 +110,8 @@ pub(super) fn unpin(folder: &Path) -> Result<(), RegionError> {
     Ok(())
 }
 
-/// Makes the folder. Where the system's BPF file system isn't mounted yet, it is now: most
-/// distributions do that at boot, and programs that need it do it for themselves.
+/// Creates the folder. It mounts the system's BPF file system if needed: most distributions do that
+/// at boot, and programs that need it earlier mount it themselves.
 fn prepare(folder: &Path) -> Result<(), RegionError> {
     if !on_bpffs(folder) {
         let _one_at_a_time = {
@@ -126,13 +126,13 @@ fn prepare(folder: &Path) -> Result<(), RegionError> {
     made.map_err(|source| refused(folder, source))
 }
 
-/// Whether the folder lies, or would lie, in a BPF file system.
+/// Returns whether the folder is, or would be, in a BPF file system.
 fn on_bpffs(folder: &Path) -> bool {
     let there = folder.ancestors().find(|path| path.exists());
     let there = there.and_then(|path| CString::new(path.as_os_str().as_bytes()).ok());
     let Some(path) = there else { return false };
     let mut found = std::mem::MaybeUninit::<libc::statfs>::zeroed();
-    // SAFETY: a string that ends with zero, and room for the answer, zeroed before.
+    // SAFETY: a NUL-terminated string and a zeroed output structure.
     #[expect(unsafe_code, reason = "a system call that std has not")]
     let (rc, found) =
         unsafe { (libc::statfs(path.as_ptr(), found.as_mut_ptr()), found.assume_init()) };
@@ -142,7 +142,7 @@ fn on_bpffs(folder: &Path) -> bool {
 fn mount(at: &str) -> bool {
     let Ok(at) = CString::new(at) else { return false };
     let (kind, options) = (c"bpf".as_ptr(), c"mode=0700".as_ptr().cast());
-    // SAFETY: strings that end with zero.
+    // SAFETY: NUL-terminated strings.
     #[expect(unsafe_code, reason = "a system call that std has not")]
     let rc = unsafe { libc::mount(kind, at.as_ptr(), kind, 0, options) };
     rc == 0

@@ -1,4 +1,4 @@
-//! The bytes of a region: a mapped file, mapped kernel maps, or plain memory of this process.
+//! Memory of a region: a mapped file, mapped kernel maps, or private memory.
 
 use std::alloc::{Layout as Room, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fs::File;
@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 use super::RegionError;
 use crate::layout::SECTION_ALIGN;
 
-/// Owns the bytes; gives them back when dropped.
+/// Owner of the memory, which is released on drop.
 #[derive(Debug)]
 pub(super) struct Memory {
     start: NonNull<u8>,
@@ -19,8 +19,8 @@ pub(super) struct Memory {
     mapped: bool,
 }
 
-// SAFETY: the bytes are reached only through atomics and the rules of `versioned`, from any thread;
-// the header's, which other processes may write at any time, through atomics alone.
+// SAFETY: any thread accesses the bytes only through atomics and the rules of `versioned`; those of
+// the header, which other processes may write at any time, through atomics only.
 #[expect(unsafe_code, reason = "a raw pointer to memory made for sharing")]
 unsafe impl Send for Memory {}
 // SAFETY: as above.
@@ -36,15 +36,15 @@ impl Memory {
         self.page
     }
 
-    /// Maps the whole file, all pages present from the start.
+    /// Maps the whole file and populates all pages.
     pub(super) fn map(file: &File, path: &Path, bytes: usize) -> Result<Memory, RegionError> {
         let page = page_bytes(file, path)?;
         let (protect, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE);
-        // SAFETY: a new mapping, address chosen by the kernel, that covers nothing of ours. What it
-        // shows can be changed by whoever may write the file (`access` sees to it that these are
-        // Weir's processes): no reference to plain memory is made of it, see `Send` above. A file
-        // that is cut later ends the process by a signal and exposes no other bytes.
+        // SAFETY: a new mapping at an address chosen by the kernel, which replaces no other.
+        // Processes with write access to the file can change its contents (`access` ensures that
+        // these are Weir's): no reference to plain memory is made from it, see `Send` above. If the
+        // file is truncated later, a signal ends the process, and no other bytes are exposed.
         #[expect(unsafe_code, reason = "a system call that std has not")]
         let at =
             unsafe { libc::mmap(std::ptr::null_mut(), bytes, protect, flags, file.as_raw_fd(), 0) };
@@ -56,7 +56,7 @@ impl Memory {
         }
     }
 
-    /// A range of addresses with nothing behind it, to be covered piece by piece.
+    /// Reserves an address range without memory, to be covered piece by piece.
     pub(super) fn reserve(bytes: usize) -> io::Result<Memory> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping of no file, address chosen by the kernel.
@@ -70,7 +70,8 @@ impl Memory {
         }
     }
 
-    /// Puts the values of an array map there. Offset and length are whole pages.
+    /// Maps the values of an array map into the range. Offset and length are multiples of the page
+    /// size.
     pub(super) fn cover(&mut self, offset: usize, bytes: usize, map: &OwnedFd) -> io::Result<()> {
         let within = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
         if !within || !self.mapped {
@@ -79,8 +80,8 @@ impl Memory {
         let at = self.start().wrapping_add(offset).cast();
         let (protect, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
-        // SAFETY: replaces a part of our own reservation, checked above, that nobody has used yet
-        // (`&mut self`), by a mapping that stays for as long as we do.
+        // SAFETY: replaces a part of this reservation (checked above) that is not in use yet
+        // (`&mut self`), by a mapping that lives as long as the reservation.
         #[expect(unsafe_code, reason = "a system call that std has not")]
         let mapped = unsafe { libc::mmap(at, bytes, protect, flags, map.as_raw_fd(), 0) };
         if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -98,8 +99,8 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: mapped or allocated by us with exactly these bytes; no reference outlives the
-        // region that owns us.
+        // SAFETY: mapped or allocated here with exactly this size; no reference outlives the region
+        // that owns the memory.
         #[expect(unsafe_code, reason = "gives back what map and heap took")]
         unsafe {
             if self.mapped {
@@ -121,9 +122,10 @@ fn no_memory(path: &Path, needed: usize, page: usize) -> RegionError {
     RegionError::Memory { path: path.to_path_buf(), needed, page, source }
 }
 
-/// Waits for the lock under which a region is created; closing the lock's descriptor frees it.
+/// Takes the lock under which a region is created, and waits for it if needed. Dropping the result
+/// releases it.
 pub(super) fn lock_file(file: &File, path: &Path) -> Result<FileLock, RegionError> {
-    // A second descriptor would share the lock; flock on the same one is released by LOCK_UN.
+    // A duplicated descriptor shares the lock with the original, and unlocking either releases it.
     let own = file.try_clone().map_err(|source| RegionError::open(path, source))?;
     own.lock().map_err(|source| RegionError::open(path, source))?;
     Ok(FileLock(own))
@@ -133,7 +135,7 @@ pub(super) struct FileLock(File);
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        // A failing unlock leaves the lock to the process's end; nothing better can be done.
+        // If unlocking fails, the lock lasts until the process ends.
         let _ = self.0.unlock();
     }
 }
@@ -143,20 +145,20 @@ pub(super) fn file_bytes(file: &File, path: &Path) -> Result<usize, RegionError>
     Ok(found.len() as usize)
 }
 
-/// Gives the file at least `bytes`, in whole pages of its file system, all zero.
+/// Resizes the file to at least `bytes`, in whole pages of its file system, all zero.
 pub(super) fn size_file(file: &File, path: &Path, bytes: usize) -> Result<usize, RegionError> {
     let page = page_bytes(file, path)?;
     let bytes = bytes.next_multiple_of(page);
     for len in [0, bytes as u64] {
         file.set_len(len).map_err(|source| RegionError::open(path, source))?;
     }
-    // Room is taken now: a full /dev/shm must be an error here and not a SIGBUS later.
+    // Memory is allocated now, so that a full /dev/shm is an error here instead of a SIGBUS later.
     // SAFETY: an open descriptor.
     #[expect(unsafe_code, reason = "a system call that std has not")]
     let rc = unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, bytes as i64) };
     if rc != 0 {
         let failed = no_memory(path, bytes, page);
-        // An unfinished file would look like a region to the next comer; it is emptied again.
+        // Emptied again, so that it does not appear to be a region.
         let _ = file.set_len(0);
         return Err(failed);
     }
@@ -165,7 +167,7 @@ pub(super) fn size_file(file: &File, path: &Path, bytes: usize) -> Result<usize,
 
 fn page_bytes(file: &File, path: &Path) -> Result<usize, RegionError> {
     let mut found = std::mem::MaybeUninit::<libc::statfs>::zeroed();
-    // SAFETY: an open descriptor and room for the answer, zeroed before.
+    // SAFETY: an open descriptor and a zeroed output structure.
     #[expect(unsafe_code, reason = "a system call that std has not")]
     let (rc, found) =
         unsafe { (libc::fstatfs(file.as_raw_fd(), found.as_mut_ptr()), found.assume_init()) };
@@ -184,7 +186,7 @@ pub(super) fn monotonic_s() -> u32 {
 /// Milliseconds of the machine's monotonic clock.
 pub(super) fn monotonic_ms() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: room for the answer; this clock always exists.
+    // SAFETY: a valid output structure; this clock always exists.
     #[expect(unsafe_code, reason = "std's Instant has no number that two processes share")]
     unsafe {
         libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now);

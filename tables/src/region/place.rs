@@ -1,4 +1,4 @@
-//! Where a region lies: in a file, or in kernel maps that are pinned in a folder.
+//! `Place`: location of a region, in a file or in kernel maps pinned in a folder.
 
 use std::fs::File;
 use std::io;
@@ -11,17 +11,18 @@ use super::role::is_locked;
 use super::{RegionError, Role, maps};
 use crate::layout::Layout;
 
-/// The folder in a region of maps where whoever attaches programs keeps their links.
+/// Name of the folder within a region of maps in which the loader pins the links of attached
+/// programs.
 const LINKS: &str = "links";
 
-/// Where a region lies. The path itself says `File`.
+/// Location of a region. A path converts to `File`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// A file on hugetlbfs or a tmpfs.
+    /// A file on hugetlbfs or tmpfs.
     File {
-        /// Where.
+        /// Path of the file.
         path: PathBuf,
-        /// Id of the group that may write it beside its owner; none for root's alone.
+        /// Id of a group with write access besides the owner; `None` for root only.
         group: Option<u32>,
     },
     /// Kernel maps, pinned in this folder of a BPF file system.
@@ -47,25 +48,25 @@ impl From<&Place> for Place {
 }
 
 impl Place {
-    /// The file, or the folder.
+    /// Path of the file or folder.
     pub fn path(&self) -> &Path {
         let (Place::File { path, .. } | Place::Maps(path)) = self;
         path
     }
 
-    /// Whether there is something.
+    /// Returns whether the file or folder exists.
     pub fn exists(&self) -> bool {
         self.path().exists()
     }
 
-    /// Who works with the region there now, if anybody does and it can be told: the locks are the
-    /// same in regions of all versions.
+    /// Returns a role that a process currently holds in the region, if any and if it can be
+    /// determined. The locks are the same in all versions of the format.
     pub fn holder(&self) -> Option<Role> {
         let file = access::open(&self.lock_path(), self.group(), false).ok()?;
         [Role::Fastpath, Role::Slowpath].into_iter().find(|role| is_locked(&file, *role))
     }
 
-    /// Removes the region. Who has it open keeps what he has.
+    /// Removes the region. Processes that have it open keep their mapping.
     pub fn remove(&self) -> Result<(), RegionError> {
         match self {
             Place::File { path, .. } => {
@@ -73,14 +74,14 @@ impl Place {
             }
             Place::Maps(folder) => {
                 maps::unpin(folder)?;
-                // It stays while something of others is in it.
+                // The folder remains if it contains other files.
                 let _ = std::fs::remove_dir(folder);
                 Ok(())
             }
         }
     }
 
-    /// Where programs that are attached with the region's maps have their links pinned.
+    /// Folder of the pinned links of programs that use the region's maps; `None` for a file.
     pub fn links(&self) -> Option<PathBuf> {
         match self {
             Place::File { .. } => None,
@@ -88,14 +89,14 @@ impl Place {
         }
     }
 
-    /// Whether programs are attached that may write flows with no process alive.
+    /// Returns whether programs are attached, which may write flows while no process runs.
     pub(super) fn has_links(&self) -> bool {
         let pinned = self.links().and_then(|links| std::fs::read_dir(links).ok());
         pinned.is_some_and(|mut pinned| pinned.next().is_some())
     }
 
-    /// The file whose locks say who creates the region, and who works with it. Files of a BPF file
-    /// system can't be locked.
+    /// Path of the file with the locks for creation and roles. Files in a BPF file system cannot be
+    /// locked.
     fn lock_path(&self) -> PathBuf {
         match self {
             Place::File { path, .. } => path.clone(),
@@ -103,13 +104,13 @@ impl Place {
         }
     }
 
-    /// A file beside the region, for what outlives processes but not a boot.
+    /// Path of a file for state beside the region that outlives processes but not a reboot.
     pub fn beside(&self, kind: &str) -> PathBuf {
         let name = self.path().to_string_lossy().trim_matches('/').replace('/', ":");
         Path::new(LOCKS).join(format!("{name}.{kind}"))
     }
 
-    /// Opens that file; `create` makes it.
+    /// Opens the file with the locks; `create` creates it.
     pub(super) fn lock_file(&self, create: bool) -> Result<File, RegionError> {
         let path = self.lock_path();
         if let (Place::Maps(folder), false) = (self, create)
@@ -131,7 +132,8 @@ impl Place {
         }
     }
 
-    /// The region's first bytes; zeros where it isn't begun. `file` is the one of the locks.
+    /// Returns the region's first bytes; zeros if its creation has not begun. `file` is the one
+    /// with the locks.
     pub(super) fn head(&self, file: &File) -> Result<[u8; FIXED_BYTES], RegionError> {
         match self {
             Place::File { path, .. } => header::head_of_file(file, path),
@@ -139,7 +141,7 @@ impl Place {
         }
     }
 
-    /// Memory for a new region.
+    /// Allocates memory for a new region.
     pub(super) fn make(&self, file: &File, layout: &Layout) -> Result<Memory, RegionError> {
         match self {
             Place::File { path, .. } => {
@@ -150,7 +152,7 @@ impl Place {
         }
     }
 
-    /// The memory of a region that is there.
+    /// Maps the memory of an existing region.
     pub(super) fn map(&self, file: &File, layout: &Layout) -> Result<Memory, RegionError> {
         let Place::File { path, .. } = self else { return maps::open(self.path(), layout) };
         let (bytes, wanted) = (memory::file_bytes(file, path)?, layout.bytes());

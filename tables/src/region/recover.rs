@@ -1,4 +1,4 @@
-//! A region in order: at each start of a fastpath, and after a change of plane.
+//! Recovery of a region, at each start of fastpath and after a change of data plane.
 
 use super::Region;
 use crate::addresses::Addresses;
@@ -9,8 +9,8 @@ use crate::return_leg::ReturnLegs;
 use crate::scope::Scopes;
 
 impl Region {
-    /// Puts in order what the lcores that were have left: see [`Flows::recover`]. The filter of
-    /// flows' addresses only ever fills up, and is made anew where it is crowded.
+    /// Recovers what the previous lcores left: see [`Flows::recover`]. The address filter of flows
+    /// only ever gains bits, and is rebuilt here if it is crowded or no flow is live.
     pub fn recover(&self) -> Recovery {
         let flows = Flows::new(self);
         let recovery = flows.recover();

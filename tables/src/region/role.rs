@@ -1,14 +1,14 @@
-//! The roles of processes that work with a region, and the byte of a file that each of them locks.
+//! Roles of processes that use a region, and the lock byte of each.
 
 use std::fmt;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
-/// Who works with the region. Each section has one of them as its only writer.
+/// Role of a process. Each section has one role as its only writer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Role {
-    /// Polls, and writes flows, counters, events, status.
+    /// Forwards packets; writes flows, counters, events and lcore status.
     Fastpath = 0,
     /// Commits table sets.
     Slowpath = 1,
@@ -23,10 +23,10 @@ impl fmt::Display for Role {
     }
 }
 
-/// Whether another open file holds the role's lock.
+/// Returns whether another open file holds the role's lock.
 pub(super) fn is_locked(file: &File, role: Role) -> bool {
     let mut lock = byte_lock(role, libc::F_WRLCK);
-    // SAFETY: an open descriptor and a `flock` structure of ours.
+    // SAFETY: an open descriptor and a local `flock` structure.
     #[expect(unsafe_code, reason = "a system call that std has not")]
     let rc = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &mut lock) };
     rc == 0 && i32::from(lock.l_type) != libc::F_UNLCK

@@ -1,4 +1,4 @@
-//! A change of plane: what the other plane's region holds goes over into the new one.
+//! Change of data plane: copies the state of the other plane's region into a new one.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use super::{Label, Place, Region, RegionError, Role, header};
 use crate::layout::{Section, Sizes};
 
-/// What goes over as it is. The header has fields of its own below, counters too. What is missing
-/// here belongs to the lcores that were (status, rings, locks), or is found again from the rest.
+/// Sections that are copied unchanged. Header and counters are handled below. All others belong to
+/// the previous lcores (status, rings, locks) or are rebuilt from these.
 const SECTIONS: [Section; 22] = [
     Section::Tunnels,
     Section::Settings,
@@ -33,29 +33,29 @@ const SECTIONS: [Section; 22] = [
     Section::ReturnLegs,
 ];
 
-/// What became of the other plane's region.
+/// Outcome of a takeover.
 #[derive(Debug)]
 pub enum TakeOver {
-    /// There was none.
+    /// The other plane had no region.
     Nothing,
-    /// It went over, and is removed.
+    /// Its state was copied, and the region was removed.
     Taken {
-        /// Where it was.
+        /// Location of the former region.
         from: PathBuf,
-        /// Flows that live on.
+        /// Number of flows taken over.
         flows: u32,
-        /// The generation of its tables.
+        /// Generation of its tables.
         generation: u32,
     },
-    /// It was left where it is.
+    /// The other region was neither copied nor removed.
     Left {
-        /// Why.
+        /// Reason for which it was not taken over.
         why: RegionError,
     },
 }
 
 impl TakeOver {
-    /// For the log; nothing where there is nothing to say.
+    /// Returns a log message; `None` if there was no other region.
     pub fn told(&self) -> Option<String> {
         match self {
             TakeOver::Nothing => None,
@@ -72,8 +72,8 @@ impl TakeOver {
 }
 
 impl Region {
-    /// As [`Region::create_or_open`]; a new region takes over what the one at `other` holds, which
-    /// is where the other plane would have its region, and is removed then.
+    /// As [`Region::create_or_open`]. A new region takes over the state of the one at `other`, the
+    /// location of the other data plane's region, which is then removed.
     pub fn create_or_take_over(
         place: impl Into<Place>,
         other: Option<&Place>,
@@ -89,8 +89,9 @@ impl Region {
         Ok((region, taken))
     }
 
-    /// Fills this region, which nobody else has yet, with what the one at `other` holds. One that
-    /// can't be read, or was made for others, is left; one that somebody works with is an error.
+    /// Copies the state of the region at `other` into this one, to which no other process has
+    /// access yet. A region that cannot be read or was created with other parameters is left; one
+    /// that is in use is an error.
     fn fill_from(&self, other: &Place) -> Result<TakeOver, RegionError> {
         if !other.exists() {
             return Ok(TakeOver::Nothing);
@@ -107,7 +108,7 @@ impl Region {
             Err(RegionError::Unfinished { .. }) => return Ok(TakeOver::Nothing),
             Err(why) => return Ok(TakeOver::Left { why }),
         };
-        // How many lcores there are is each plane's own.
+        // Each plane has its own number of lcores.
         let wanted = Sizes { lcores: old.sizes().lcores, ..*self.sizes() };
         if let Err(why) = header::same_sizes(other.path(), old.sizes(), &wanted) {
             return Ok(TakeOver::Left { why });
@@ -116,7 +117,7 @@ impl Region {
             let why = RegionError::Seed { path: other.path().to_path_buf() };
             return Ok(TakeOver::Left { why });
         }
-        // Whoever starts now would go on with what is about to go.
+        // Prevents other processes from starting on the region that is about to be removed.
         let _nobody = (old.claim(Role::Fastpath)?, old.claim(Role::Slowpath)?);
         for section in SECTIONS {
             self.copy_section(&old, section);
@@ -132,19 +133,19 @@ impl Region {
         for (to, from) in self.words(section).iter().zip(old.words(section)) {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }
-        // Of elements of 4 bytes one may be left.
+        // One 4-byte element may remain.
         let (to, bytes) = self.section_ptr(section);
         let (from, left) = (old.section_ptr(section).0, bytes % 8);
         let at = bytes - left;
         // SAFETY: both sections have `bytes` bytes, since the sizes are the same, in two mappings;
-        // nobody else has the new one, and no role of the old one is held by another.
+        // no other process has the new one, and no other process holds a role of the old one.
         #[expect(unsafe_code, reason = "bytes that are no whole word")]
         unsafe {
             std::ptr::copy_nonoverlapping(from.wrapping_add(at), to.wrapping_add(at), left);
         }
     }
 
-    /// Counters never fall: pages of lcores that there are no more are added to others.
+    /// Counters never decrease: pages of lcores that no longer exist are added to others.
     fn add_counters(&self, old: &Region) {
         let page = self.layout().term(Section::Counters).bytes_each / 8;
         let new = self.words(Section::Counters);

@@ -1,11 +1,11 @@
-//! Regions are made once, verified, refused by name, and claimed by one process per role.
+//! Regions are created once, verified, rejected with a reason, and claimed by one process per role.
 
 use super::*;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::PathBuf;
 
-// Miri has no kernel maps, and no users to give files to.
+// Miri supports neither kernel maps nor file owners.
 #[cfg(not(miri))]
 mod access;
 #[cfg(not(miri))]
@@ -19,7 +19,7 @@ fn scratch(name: &str) -> PathBuf {
     path
 }
 
-/// An empty file, as a region's maker begins.
+/// An empty file, with which the creation of a region begins.
 fn private(path: &Path) -> File {
     let mut options = OpenOptions::new();
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
@@ -138,7 +138,7 @@ fn a_creation_that_was_killed_is_begun_again() {
     Region::open(&file.0).unwrap();
 }
 
-/// Run by the test below in a process of its own, which is killed. (Miri has no files to map.)
+/// Run by the test below in a process of its own, which is killed. (Miri cannot map files.)
 #[test]
 fn claims_and_waits_to_be_killed() {
     let Some(path) = std::env::var_os("WEIR_TEST_CLAIM") else { return };

@@ -1,4 +1,4 @@
-//! Return legs are found as they were noted, by the endpoint, gateway and node that they are of.
+//! Return legs are found as they were recorded, by their endpoint, gateway and node.
 
 use super::*;
 use crate::layout::Sizes;
@@ -110,7 +110,7 @@ fn delivery_may_change_and_what_the_gateway_gets_back_may_not() {
     }
 }
 
-/// Two nodes with the same digest, which is of 16 bits.
+/// Two nodes with equal digests, which have 16 bits.
 #[test]
 fn nodes_that_look_alike_are_ambiguous() {
     let mut tunnel = tunnel();
@@ -175,13 +175,13 @@ fn a_killed_writer_leaves_no_answer_and_nothing_that_stays_locked() {
     assert!(answer(&region, 5, &origin(1)).is_some());
 }
 
-/// Whatever interleaves, a record is read as one that was written.
+/// A record is read as it was written, for any interleaving.
 #[test]
 fn readers_never_see_half_of_a_record() {
     let region = region(tunnel());
     let legs = ReturnLegs::new(&region);
     let rounds: u64 = if cfg!(miri) { 30 } else { 20_000 };
-    // Of few sets, so that records replace each other.
+    // Few sets, so that records replace each other.
     let note = |n: u64| legs.note(n % 97, n % 97 * 3, 7, &leg((n % 97) as u16));
     std::thread::scope(|scope| {
         let writers =

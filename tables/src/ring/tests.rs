@@ -1,8 +1,9 @@
-//! The ring under one thread, two threads, a lying neighbour, and (with `--cfg loom`) every order.
+//! The ring with one thread, two threads, a faulty peer, and (with `--cfg loom`) every
+//! interleaving.
 
 use super::*;
 
-/// Private memory for a ring; lines keep it aligned.
+/// Private memory for a ring, aligned by its lines.
 #[repr(C, align(128))]
 #[derive(Default)]
 struct Line([u64; 16]);
@@ -13,7 +14,7 @@ fn memory(slots: usize) -> Vec<Line> {
 
 fn ring<'r>(memory: &'r mut Vec<Line>, slots: usize) -> SharedSlots<'r> {
     assert!(memory.len() * 128 >= SharedSlots::bytes(slots));
-    // SAFETY: large enough (above), aligned to 128 by Line, zeroed, borrowed for as long.
+    // SAFETY: large enough (above), aligned to 128 by `Line`, zeroed, and borrowed for as long.
     #[expect(unsafe_code, reason = "tests make their own memory")]
     unsafe {
         SharedSlots::from_raw(memory.as_mut_ptr().cast(), slots)
@@ -127,7 +128,7 @@ mod every_order {
     use loom::sync::Arc;
     use loom::sync::atomic::AtomicU64;
 
-    /// A ring of two slots whose every access loom watches.
+    /// A ring of two slots whose accesses loom checks.
     struct Watched {
         tail: AtomicU64,
         head: AtomicU64,
@@ -151,7 +152,7 @@ mod every_order {
             self.head.store(head, PUBLISH);
         }
         fn write(&self, n: u64, message: &Message) {
-            // SAFETY: loom fails the test if anybody else is at this cell.
+            // SAFETY: loom fails the test on a concurrent access to this cell.
             #[expect(unsafe_code, reason = "loom's cell")]
             self.slots[n as usize % 2].with_mut(|cell| unsafe { *cell = *message });
         }
@@ -162,7 +163,7 @@ mod every_order {
         }
     }
 
-    // SAFETY: the cells are watched by loom, which is what the test is about.
+    // SAFETY: loom checks the accesses to the cells, which is the purpose of the test.
     #[expect(unsafe_code, reason = "loom's cell")]
     unsafe impl Sync for Watched {}
 

@@ -1,4 +1,4 @@
-//! Versions are seen by exactly the generations that they are for: by hand, under loom, in threads.
+//! Versions are seen by exactly the intended generations: by hand, under loom, and with threads.
 
 use super::*;
 use crate::layout::{Section, Sizes};
@@ -54,7 +54,7 @@ fn what_was_prepared_and_removed_again_was_never_there() {
     assert_eq!((twin.get(1), twin.get(2)), (Some(&kinds(1)), Some(&kinds(3))));
 }
 
-/// A twin of loom's parts: loom fails when a record is read while it is written.
+/// A twin of loom's types: loom fails if a record is read while it is written.
 struct LoomTwin {
     generation: LoomWord,
     acknowledged: LoomWord,
@@ -76,11 +76,11 @@ impl LoomTwin {
         }
     }
 
-    /// What a reader of generation `at` sees.
+    /// Returns what a reader of generation `at` sees.
     #[expect(unsafe_code, reason = "loom's cells give pointers, and check who uses them")]
     fn read(&self, at: u32) -> Vec<u32> {
         let seen = self.rooms.iter().filter(|(life, _)| life.sees(at));
-        // SAFETY: loom fails the test when somebody writes meanwhile.
+        // SAFETY: loom fails the test on a concurrent write.
         seen.map(|(_, cell)| cell.with(|value| unsafe { *value })).collect()
     }
 
@@ -89,13 +89,13 @@ impl LoomTwin {
     fn put_and_commit(&self, pen: &Pen, next: u32) {
         let room = self.rooms.iter().position(|(life, _)| !life.sees(next - 1)).unwrap();
         let (life, cell) = &self.rooms[room];
-        // SAFETY: loom fails the test when somebody reads meanwhile.
+        // SAFETY: loom fails the test on a concurrent read.
         life.renew(pen, next, || cell.with_mut(|value| unsafe { *value = next }));
         self.rooms[1 - room].0.end(pen, next);
         self.generation.set(next, Ordering::Release);
     }
 
-    /// As `Writer::begin` asks for it.
+    /// As `Writer::begin` checks it.
     fn may_begin(&self, committed: u32) -> bool {
         LoomWord::fence();
         self.state.get(Ordering::Acquire) == 0
@@ -159,7 +159,7 @@ fn frontend(port: u16) -> FrontendKey {
     FrontendKey { scope_key: 0, addr, port, proto: 6, prefix_len: 128, pad: 0 }
 }
 
-/// Two lcores look things up while a writer changes everything as fast as they acknowledge.
+/// Two lcores perform lookups while a writer changes everything as fast as they acknowledge.
 #[test]
 fn lcores_never_see_half_a_table_set_while_everything_changes() {
     const ROUNDS: u32 = if cfg!(miri) { 3 } else { 1_000 };
@@ -181,7 +181,7 @@ fn lcores_never_see_half_a_table_set_while_everything_changes() {
             while let Err(refused) = change(&mut writer, web, round, SIZE) {
                 assert!(matches!(refused, Refusal::Unacknowledged { .. } | Refusal::Full { .. }));
                 if readers.iter().any(|reader| reader.is_finished()) {
-                    // It failed, and the scope will say how.
+                    // The write failed; the scope reports the error.
                     return stop.store(true, Ordering::Relaxed);
                 }
                 std::thread::yield_now();
@@ -195,7 +195,7 @@ fn lcores_never_see_half_a_table_set_while_everything_changes() {
 fn read_until(region: &Region, lcore: &LcoreStatus, epoch: u32, stop: &AtomicBool, web: u32) {
     let mut set = region.tables(lcore.join(region, epoch, 0));
     while !stop.load(Ordering::Relaxed) {
-        // There are more threads than cores; and a burst may meet a commit at any point of it.
+        // There are more threads than cores, and a burst may coincide with any point of a commit.
         for _ in 0..3 {
             look(&set, web);
             std::thread::yield_now();
@@ -209,7 +209,7 @@ fn read_until(region: &Region, lcore: &LcoreStatus, epoch: u32, stop: &AtomicBoo
     lcore.leave();
 }
 
-/// One change; every record of a generation carries its round.
+/// Performs one change; every record of a generation contains its round.
 fn change(writer: &mut Writer<'_>, web: u32, round: u32, size: u32) -> Result<(), Refusal> {
     let mark = round as u16 % 20_000;
     let other = writer.put_service(&format!("round {}", round % 3), &service(mark))?;
@@ -221,14 +221,14 @@ fn change(writer: &mut Writer<'_>, web: u32, round: u32, size: u32) -> Result<()
         })
         .collect::<Result<_, _>>()?;
     writer.set_slots(web, &ids, size, "TCP")?;
-    // The same key is moved to and fro, its neighbours come and go.
+    // The same key is moved back and forth, and other keys are added and removed.
     writer.put_frontend(&frontend(1), if round.is_multiple_of(2) { web } else { other })?;
     writer.put_frontend(&frontend(2 + (round % 40) as u16), other)?;
     writer.remove_frontend(&frontend(2 + ((round + 20) % 40) as u16))?;
     writer.commit().map(drop)
 }
 
-/// What must hold in every generation.
+/// Asserts the invariants of every generation.
 fn look(set: &crate::set::TableSet<'_>, web: u32) {
     let addr = frontend(1).addr;
     let found = set.frontend(0, &addr, 1, 6).expect("its key is there in every generation");

@@ -1,4 +1,4 @@
-//! Backends, their probe sources, and the next hops towards them.
+//! Operations on backends, their probe sources and next hops.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -12,11 +12,11 @@ use crate::next_hop::{NextHop, NextHopCell, chain};
 use crate::record::{Backend, NONE};
 
 impl<'r> Writer<'r> {
-    /// Adds a backend or changes the one at this address and port, and returns its id.
+    /// Adds or updates the backend at this address and port, and returns its id.
     ///
-    /// `incarnation` is the writer's and ignored. `nat_ports` other than [`NONE`] asks for NAT port
-    /// maps; which ones, the writer decides. A backend that comes back while flows still refer to
-    /// it gets its id and incarnation again.
+    /// `incarnation` is ignored; the writer assigns it. A value of `nat_ports` other than [`NONE`]
+    /// requests NAT port maps, which the writer assigns. A backend that is added again while flows
+    /// still refer to it gets its former id and incarnation.
     pub fn put_backend(&mut self, wanted: &Backend) -> Result<u32, Refusal> {
         let known = self.known.places.get(&(wanted.addr, wanted.port)).copied();
         let id = known.or_else(|| self.known.backends.peek()).ok_or_else(|| {
@@ -50,13 +50,13 @@ impl<'r> Writer<'r> {
         Ok(id)
     }
 
-    /// The id of a backend by its address and port.
+    /// Returns the id of a backend by its address and port.
     pub fn backend_id(&self, addr: &Addr, port: u16) -> Option<u32> {
         self.known.places.get(&(*addr, port)).copied()
     }
 
-    /// Removes a backend: flows that refer to it find none. (To drain it, put it with another state
-    /// and leave it out of [`Writer::set_slots`].) Its id is free again after [`Writer::reclaim`].
+    /// Removes a backend; flows that refer to it no longer find it. (To drain it, update its state
+    /// and omit it from [`Writer::set_table`].) [`Writer::reclaim`] frees its id.
     pub fn remove_backend(&mut self, id: u32) -> Result<(), Refusal> {
         let before = *self.prepared().backend(id).ok_or_else(|| self.no_backend(id))?;
         self.begin()?;
@@ -71,13 +71,13 @@ impl<'r> Writer<'r> {
         Refusal::NoSuchId { what: "backends", id, count: self.region.sizes().backends }
     }
 
-    /// The greatest incarnation that this id ever had; both rooms are asked, seen or not.
+    /// Returns the highest incarnation of this id in either version, whether visible or not.
     pub(super) fn last_incarnation(&self, id: u32) -> u32 {
         let rooms = self.parts.backends[id as usize].rooms();
         rooms.iter().map(|room| room.record().incarnation).max().unwrap_or(0)
     }
 
-    /// Each backend id has its own maps, so that a restart need not look for them.
+    /// Port maps are assigned by backend id, so that they need no search after a restart.
     fn nat_ports(&self, id: u32, wanted: &Backend) -> Result<u32, Refusal> {
         if wanted.nat_ports == NONE {
             return Ok(NONE);
@@ -114,7 +114,7 @@ impl<'r> Writer<'r> {
         }
     }
 
-    /// The id of the next hop at `addr` behind `arm`, taken if there is none yet.
+    /// Returns the id of the next hop at `addr` on `arm`, and allocates one if there is none.
     pub fn put_next_hop(&mut self, addr: &Addr, arm: u8) -> Result<u32, Refusal> {
         if let Some(&id) = self.known.hop_places.get(&(*addr, arm)) {
             self.known.next_hops.take(id);
@@ -135,12 +135,12 @@ impl<'r> Writer<'r> {
         Ok(id)
     }
 
-    /// The id of the next hop at `addr` behind `arm`.
+    /// Returns the id of the next hop at `addr` on `arm`.
     pub fn next_hop_id(&self, addr: &Addr, arm: u8) -> Option<u32> {
         self.known.hop_places.get(&(*addr, arm)).copied()
     }
 
-    /// Writes what is known of a next hop; lcores see it at once, without a commit.
+    /// Updates a next hop. Lcores see it at once, without a commit.
     pub fn set_next_hop(&mut self, id: u32, hop: &NextHop) -> Result<(), Refusal> {
         let cell = self.known_hop(id)?;
         if cell.load().as_ref() != Some(hop) {
@@ -149,7 +149,7 @@ impl<'r> Writer<'r> {
         Ok(())
     }
 
-    /// Gives up a next hop that no backend refers to; it is free after the next commit.
+    /// Removes a next hop that no backend refers to; its id is free after the next commit.
     pub fn remove_next_hop(&mut self, id: u32) -> Result<(), Refusal> {
         self.known_hop(id)?;
         let uses = self.known.hop_uses[id as usize];
@@ -160,7 +160,7 @@ impl<'r> Writer<'r> {
         Ok(())
     }
 
-    /// Frees next hops that were given up before the committed generation.
+    /// Frees next hops that were removed before the committed generation.
     pub(super) fn reuse_next_hops(&mut self) {
         let freed = self.known.next_hops.reclaim(self.committed, |_| false);
         if freed.is_empty() {
@@ -170,7 +170,7 @@ impl<'r> Writer<'r> {
             chain::unlink(self.parts.next_hops, &self.pen, *id);
             self.parts.next_hops[*id as usize].free(&self.pen);
         }
-        // All at once: many may go together.
+        // In one pass, since many may be freed together.
         let freed: HashSet<u32> = freed.into_iter().collect();
         self.known.hop_places.retain(|_, id| !freed.contains(id));
     }

@@ -1,4 +1,4 @@
-//! Frontends: entries of the hash, and the marks that say what there is.
+//! Operations on frontends: hash entries, and marks of addresses and scopes that have frontends.
 
 use std::net::IpAddr;
 use std::sync::atomic::{Ordering, fence};
@@ -16,7 +16,7 @@ fn is_scope_mark(key: &FrontendKey) -> bool {
     *key == scope_mark(key.scope_key)
 }
 
-/// The marks that a frontend needs.
+/// Marks that a frontend requires.
 fn marks_of(key: &FrontendKey) -> impl Iterator<Item = FrontendKey> {
     let address = (key.prefix_len == 128).then(|| address_mark(key.scope_key, &key.addr));
     let scope = (key.scope_key != 0).then(|| scope_mark(key.scope_key));
@@ -24,8 +24,8 @@ fn marks_of(key: &FrontendKey) -> impl Iterator<Item = FrontendKey> {
 }
 
 impl Writer<'_> {
-    /// Lets a service answer on a frontend, whichever service answered there before. The note is
-    /// for lists of frontends.
+    /// Assigns a frontend to a service, replacing any earlier assignment. The note is stored for
+    /// lists of frontends.
     pub fn put_noted_frontend(
         &mut self,
         key: &FrontendKey,
@@ -64,18 +64,18 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Service and note of a frontend as the next generation will see it.
+    /// Returns service and note of a frontend in the next generation.
     pub fn frontend(&self, key: &FrontendKey) -> Option<(u32, u32)> {
         let (_, entry) = self.parts.frontends.find(key, self.next())?;
         Some((entry.target(), entry.note()))
     }
 
-    /// How many frontends a service has in the next generation.
+    /// Returns the number of frontends of a service in the next generation.
     pub fn frontends_of(&self, service: u32) -> u32 {
         self.known.service_uses.get(service as usize).copied().unwrap_or(0)
     }
 
-    /// Counts a frontend that the next generation sees.
+    /// Adds a frontend that the next generation sees to the index.
     pub(super) fn count_frontend(&mut self, key: &FrontendKey, service: u32) {
         self.known.kinds.add(key);
         self.known.frontends += 1;
@@ -84,7 +84,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Counts the marks that a frontend needs.
+    /// Adds the marks that a frontend requires to the index.
     pub(super) fn count_marks(&mut self, key: &FrontendKey) {
         for mark in marks_of(key) {
             let count = self.known.marks.entry(mark).or_insert(0);
@@ -93,14 +93,15 @@ impl Writer<'_> {
         }
     }
 
-    /// Counts a mark that was found at attach: probes stand for themselves.
+    /// Adds a mark found at attach to the index. Only probe marks count: others follow from
+    /// frontends.
     pub(super) fn learn_mark(&mut self, key: &FrontendKey) {
         if is_probe_mark(key) {
             self.known.kinds.add_probe(&key.addr);
         }
     }
 
-    /// Removes a frontend; one that isn't there is no trouble.
+    /// Removes a frontend, if it exists.
     pub fn remove_frontend(&mut self, key: &FrontendKey) -> Result<(), Refusal> {
         if self.parts.frontends.find(key, self.next()).is_none() {
             return Ok(());
@@ -110,7 +111,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Ends a frontend and the marks that only it needed.
+    /// Ends a frontend and the marks that no other frontend requires.
     fn end_frontend(&mut self, key: &FrontendKey) {
         let Some(service) = self.unlink_from(key) else { return };
         self.known.kinds.remove(key);
@@ -131,7 +132,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Adds an entry that the next generation sees. Room was made sure of.
+    /// Adds an entry that the next generation sees. The caller has ensured that one is free.
     pub(super) fn link(&mut self, key: FrontendKey, (target, note): (u32, u32)) {
         let Some(number) = self.known.entries.free.pop() else { return };
         let frontends = self.parts.frontends;
@@ -146,8 +147,8 @@ impl Writer<'_> {
         self.sum ^= entry_sum(&frontends.entries[number as usize]);
     }
 
-    /// Ends the entry of `key` for the next generation, and returns its target. The chain keeps it
-    /// until nobody sees it.
+    /// Ends the entry of `key` from the next generation on and returns its target. The entry stays
+    /// in its chain until no reader sees it.
     pub(super) fn unlink_from(&mut self, key: &FrontendKey) -> Option<u32> {
         let next = self.next();
         let (number, entry) = self.parts.frontends.find(key, next)?;
@@ -157,10 +158,11 @@ impl Writer<'_> {
         Some(entry.target())
     }
 
-    /// Makes sure that `count` entries are free.
+    /// Ensures that `count` entries are free.
     pub(super) fn entry_room(&mut self, count: usize) -> Result<(), Refusal> {
         if self.known.entries.free.len() < count {
-            // Where XDP programs walk the chains, one more wait frees what they may stand on.
+            // With XDP programs as readers, one more grace period frees entries that they may be
+            // visiting.
             if let Some(grace) =
                 self.grace.as_ref().filter(|_| !self.known.entries.limbo.is_empty())
             {
@@ -180,11 +182,11 @@ impl Writer<'_> {
         Err(Refusal::Full { what, setting, used, room, retired })
     }
 
-    /// Makes sure that readers still find the end of the chain when it grows by one.
+    /// Checks that the key's chain stays within the length that readers walk.
     pub(super) fn chain_room(&self, key: &FrontendKey) -> Result<(), Refusal> {
         let frontends = &self.parts.frontends;
         let mut link = frontends.head(key).load(Ordering::Relaxed);
-        // Marks and the frontend itself might meet in one chain: three at once.
+        // The frontend and its two marks may hash to the same chain: three entries at once.
         for _ in 0..MAX_CHAIN - 3 {
             let Some(number) = link.checked_sub(1) else { return Ok(()) };
             let Some(entry) = frontends.entries.get(number as usize) else { break };
@@ -193,7 +195,7 @@ impl Writer<'_> {
         Err(Refusal::Crowded)
     }
 
-    /// Unlinks entries that nobody sees any more, and frees those unlinked long enough ago.
+    /// Unlinks entries that no reader sees any more, and frees those unlinked long enough ago.
     pub(super) fn reuse_entries(&mut self) {
         self.free_unlinked();
         let ended = std::mem::take(&mut self.known.entries.ending);
@@ -215,9 +217,9 @@ impl Writer<'_> {
         }
     }
 
-    /// Entries that are in no chain any more wait until no walker stands on them.
+    /// Holds unlinked entries until no reader can be visiting them.
     pub(super) fn keep_unlinked(&mut self, entries: Vec<u32>) {
-        // An lcore that isn't seen here comes later, and finds the chains without these entries.
+        // An lcore that is not seen here joins later, and finds the chains without these entries.
         fence(Ordering::SeqCst);
         let turns = self.turns();
         if turns.is_empty() {
@@ -227,8 +229,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Each live lcore with the turn that it is in. XDP programs are one that is always live: a
-    /// wait for them is as good as two turns.
+    /// Returns the iteration count of each live lcore. XDP programs count as one lcore that is
+    /// always live; a grace period counts as two iterations.
     fn turns(&self) -> Vec<(usize, u64)> {
         if let Some(grace) = &self.grace {
             return vec![(0, 2 * grace.periods())];
@@ -236,7 +238,7 @@ impl Writer<'_> {
         self.region.live_lcores().map(|(i, lcore)| (i, lcore.tick())).collect()
     }
 
-    /// Takes an entry out of its chain by one store.
+    /// Removes an entry from its chain by one store.
     pub(super) fn unlink(&self, number: u32) {
         let frontends = &self.parts.frontends;
         let gone = &frontends.entries[number as usize];
@@ -256,7 +258,7 @@ impl Writer<'_> {
     }
 }
 
-/// The checksum of an entry, wherever it lies.
+/// Checksum of an entry, independent of its position.
 pub(super) fn entry_sum(entry: &Entry) -> u64 {
     let target = entry.target();
     super::sum(Section::Frontends, target, entry.key())

@@ -1,18 +1,18 @@
-//! Counts frontends by kind, for the summary that look-ups read.
+//! Counts of frontends by kind, from which the summary for lookups is made.
 
 use packet::addr::Addr;
 
 use crate::lookup::{FrontendKinds, probe_bit};
 use crate::record::FrontendKey;
 
-/// How many frontends there are of each kind.
+/// Number of frontends and probe sources of each kind.
 #[derive(Debug)]
 pub(super) struct KindCounts {
     hosts: [u32; 4],
     networks: [u32; 4],
     lengths: [u32; 128],
     pub(super) scopes: u32,
-    /// By the bit of their address ([`probe_bit`]).
+    /// Number of probe sources by their Bloom filter bit ([`probe_bit`]).
     probes: [u32; 32],
 }
 
@@ -59,7 +59,7 @@ impl KindCounts {
         self.probes[probe_bit(addr).trailing_zeros() as usize] -= 1;
     }
 
-    /// The record that look-ups read.
+    /// Returns the record that lookups read.
     pub(super) fn summary(&self) -> FrontendKinds {
         let bits = |counts: &[u32]| -> u64 {
             counts.iter().enumerate().map(|(i, n)| u64::from(*n > 0) << i).sum()

@@ -1,4 +1,4 @@
-//! What is kept of a service for dumps and for a writer that finds its place.
+//! Operations on service notes, which serve dumps and a writer that attaches.
 
 use super::runs::RANGES;
 use super::runs::array_sum;
@@ -12,8 +12,8 @@ use crate::set::TableSet;
 const SECTION: Section = Section::ServiceNotes;
 
 impl Writer<'_> {
-    /// Keeps what a service's slots were made of: all its backends in their order, and `note`,
-    /// whose runs are the writer's and ignored.
+    /// Stores the inputs of a service's slots: all its backends in their order, and `note`. The
+    /// `members` and `ranges` of `note` are ignored; the writer assigns them.
     pub fn put_note(
         &mut self,
         id: u32,
@@ -29,9 +29,11 @@ impl Writer<'_> {
         self.put_record(SECTION, &cell.note, id, note)
     }
 
-    /// Whether the arena has room for one more table of `size` and for runs of so many words: what
-    /// is refused here would be by [`Writer::set_slots`], [`Writer::put_note`] (two words for each
-    /// backend), [`Writer::set_ranges`] (its bounds, and five for each range) and
+    /// Checks that the arena has space for another table of `size` and for runs of the given
+    /// lengths in words.
+    ///
+    /// It returns the error that these would return: [`Writer::set_table`], [`Writer::put_note`]
+    /// (two words per backend), [`Writer::set_ranges`] (its bounds, and five words per range) and
     /// [`Writer::set_stays`].
     pub fn slots_room(&mut self, size: u32, serving: usize, runs: &[usize]) -> Result<(), Refusal> {
         if !maglev::SIZES.contains(&size) {
@@ -40,7 +42,7 @@ impl Writer<'_> {
         if serving > size as usize {
             return Err(Refusal::TableFull { backends: serving, size });
         }
-        // What ended before the committed generation is room.
+        // Runs that ended before the committed generation are free.
         self.prepare()?;
         let arena = &mut self.known.arena;
         let table = if serving > 1 { size } else { 0 };
@@ -61,7 +63,7 @@ impl Writer<'_> {
         Refusal::Slots { wanted, free, room }
     }
 
-    /// The note goes with its service.
+    /// Removes the note of a service that is being removed.
     pub(super) fn remove_note(&mut self, id: u32) -> Result<(), Refusal> {
         let before = self.prepared().service_note(id).copied().unwrap_or_default();
         self.release_run(SECTION, id, before.members);
@@ -71,7 +73,7 @@ impl Writer<'_> {
     }
 }
 
-/// The checksum over a note and its runs.
+/// Checksum of a note and its runs.
 pub(super) fn note_sum(tables: &TableSet<'_>, id: u32, note: &ServiceNote) -> u64 {
     let of = |section, run: &SlotArray| match run.count {
         0 => 0,

@@ -1,8 +1,8 @@
-//! Finding one's place: what the last writer committed is verified, what it only prepared is taken
-//! back, and free room is found by walking.
+//! Recovery at attach: verifies the committed tables, rolls back what was only prepared, and
+//! rebuilds the index of free space by walking the tables.
 //!
-//! Nothing is written before everything committed has been verified. Taking back is idempotent: a
-//! writer may die in it, too.
+//! Nothing is written before everything committed has been verified. The rollback is idempotent, so
+//! a writer may be killed during recovery as well.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -22,7 +22,8 @@ use crate::set::TableSet;
 use crate::versioned::Twin;
 
 impl Writer<'_> {
-    /// Forgets all that is known and prepared, and learns it anew from what is committed.
+    /// Discards the index and all prepared changes, and rebuilds the index from the committed
+    /// tables.
     pub(super) fn recover(&mut self) -> Result<(), RegionError> {
         self.committed = self.region.generation();
         self.open = false;
@@ -36,8 +37,8 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Compares what is committed with its checksum and the chains with themselves; returns which
-    /// entries are in a chain.
+    /// Verifies the committed tables against their checksum, and the structure of the chains.
+    /// Returns for each entry whether it is in a chain.
     fn verify(&mut self) -> Result<Vec<bool>, RegionError> {
         let tables = self.committed();
         self.sum = tables_sum(&tables);
@@ -50,7 +51,7 @@ impl Writer<'_> {
             while let Some(number) = link.checked_sub(1) {
                 let entry = frontends.entries.get(number as usize);
                 let Some(entry) = entry.filter(|_| !linked[number as usize]) else {
-                    // A link that leads nowhere, or in a circle.
+                    // A link that is out of range or closes a cycle.
                     self.same("frontend chains", u64::from(link), 0)?;
                     break;
                 };
@@ -71,7 +72,7 @@ impl Writer<'_> {
         Err(RegionError::Checksum { path, part, found, wanted })
     }
 
-    /// Takes back everything that is stamped with a generation after the committed one.
+    /// Rolls back everything stamped with a generation after the committed one.
     fn take_back(&self) {
         let (pen, committed) = (&self.pen, self.committed);
         fn all<T: Record>(twins: &[Twin<T>], mut each: impl FnMut(&Twin<T>)) {
@@ -92,7 +93,7 @@ impl Writer<'_> {
         self.parts.addresses.renew_by(pen, single.map(|(key, _)| key.addr));
     }
 
-    /// Sorts the entries into seen, ending, unlinked and never used ones.
+    /// Classifies the entries as visible, ending, unlinked or unused.
     fn learn_entries(&mut self, linked: &[bool]) {
         let mut unlinked = Vec::new();
         for (number, entry) in self.parts.frontends.entries.iter().enumerate() {
@@ -107,7 +108,7 @@ impl Writer<'_> {
                 unlinked.push(number);
             }
         }
-        // Low numbers first, so that the table stays dense.
+        // Low numbers are used first, so that the table stays dense.
         self.known.entries.free.reverse();
         self.keep_unlinked(unlinked);
     }
@@ -140,7 +141,7 @@ impl Writer<'_> {
             let arrays = service.slots.into_iter().chain(runs);
             for array in arrays.filter(|array| array.count > 0) {
                 if !self.known.arena.take_at(array.first, array.count) {
-                    // Two services that share slots, or slots outside the arena.
+                    // Two services share slots, or slots lie outside the arena.
                     self.same("slot arena", u64::from(array.first), u64::MAX)?;
                 }
             }
@@ -167,7 +168,8 @@ impl Writer<'_> {
         }
     }
 
-    /// A backend that was removed may come back under its id, if the room still says who it was.
+    /// Restores the address of a removed backend from its latest version, so that it gets its
+    /// former id if it is added again.
     fn learn_retired(&mut self, id: u32) {
         let rooms = self.parts.backends[id as usize].rooms();
         let born = |room: &&_| -> u32 {
@@ -183,7 +185,7 @@ impl Writer<'_> {
     }
 }
 
-/// The checksum over all that a generation sees.
+/// Checksum of everything that a generation sees.
 fn tables_sum(tables: &TableSet<'_>) -> u64 {
     fn all<T: Record>(section: Section, twins: &[Twin<T>], at: u32) -> u64 {
         let numbered = twins.iter().enumerate();

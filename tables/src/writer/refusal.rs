@@ -1,11 +1,11 @@
-//! Why a change of the tables was refused, and which setting to raise.
+//! `Refusal`: errors of table updates, with the configuration key to raise.
 
 use std::net::IpAddr;
 
 use crate::maglev;
 use crate::record::NAME_BYTES;
 
-/// A change that did not happen; nothing of it was written.
+/// Error of an update that was not performed; nothing was written.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {
     /// A table is full.
@@ -14,15 +14,15 @@ pub enum Refusal {
          region has to be made anew) or remove some", waiting(*retired)
     )]
     Full {
-        /// Which table.
+        /// Name of the table.
         what: &'static str,
-        /// The setting that gives it room.
+        /// Configuration key of its capacity.
         setting: &'static str,
-        /// In use.
+        /// Number of entries in use.
         used: u32,
-        /// Room.
+        /// Capacity of the table.
         room: u32,
-        /// Removed, and waiting for flows or lcores.
+        /// Number of removed entries that wait for flows or lcores.
         retired: u32,
     },
     /// No run of free slots is long enough.
@@ -31,14 +31,14 @@ pub enum Refusal {
          region.slots, or give services a smaller table_size"
     )]
     Slots {
-        /// Slots of the new table.
+        /// Slots required.
         wanted: u32,
         /// Free slots.
         free: u32,
-        /// All slots.
+        /// Capacity of the arena.
         room: u32,
     },
-    /// The hash chain of a frontend is as long as it may be.
+    /// The hash chain of a frontend has reached its maximum length.
     #[error("too many frontends share a hash chain; raise region.max_frontends")]
     Crowded,
     /// A live lcore still reads the generation before the committed one.
@@ -47,66 +47,66 @@ pub enum Refusal {
          command and try again when it has acknowledged"
     )]
     Unacknowledged {
-        /// Which lcore.
+        /// Index of the lcore.
         lcore: usize,
-        /// What it reads.
+        /// Generation that it reads.
         at: u32,
-        /// What is committed.
+        /// Committed generation.
         committed: u32,
     },
-    /// The kernel doesn't say when XDP programs have let go of the generation before.
+    /// The wait for XDP programs that may read the previous generation failed.
     #[error("the kernel can't be waited for (BPF_MAP_UPDATE_ELEM: {0}); try again")]
     Kernel(String),
     /// All generation numbers are used up.
     #[error("4 thousand million generations are used up; the region has to be made anew")]
     Generations,
-    /// No such service, backend, tunnel or next hop.
+    /// The service, backend, tunnel or next hop does not exist.
     #[error("{what}: there is no {id}; ids in use are below {count}")]
     NoSuchId {
-        /// Which table.
+        /// Name of the table.
         what: &'static str,
         /// The id.
         id: u32,
-        /// Room of the table.
+        /// Capacity of the table.
         count: u32,
     },
-    /// It is referred to.
+    /// The object is still referenced.
     #[error("{what} {id} still has {uses} {users}; remove them first")]
     InUse {
-        /// Which table.
+        /// Kind of the object.
         what: &'static str,
         /// The id.
         id: u32,
-        /// How many refer to it.
+        /// Number of references.
         uses: u32,
-        /// What they are.
+        /// Kind of the referring objects.
         users: &'static str,
     },
-    /// A name that can't be stored.
+    /// The service name is empty or too long.
     #[error("the service name {name:?} has {} bytes; allowed are 1 to {NAME_BYTES}", name.len())]
     Name {
         /// The name.
         name: String,
     },
-    /// A frontend key that no packet can have.
+    /// No packet can match the frontend key.
     #[error("frontend {addr}/{prefix_len}: {why}")]
     Key {
-        /// Its address.
+        /// Address of the key.
         addr: IpAddr,
-        /// Its prefix length in the 128-bit form.
+        /// Prefix length in the 128-bit form.
         prefix_len: u8,
-        /// What is wrong.
+        /// What is wrong, and the remedy.
         why: &'static str,
     },
-    /// A probe source that another backend has.
+    /// Another backend has the probe source.
     #[error("probe source {addr} belongs to backend {id} already; give each backend its own")]
     Probe {
         /// The address.
         addr: IpAddr,
-        /// Whose it is.
+        /// Id of the backend that has it.
         id: u32,
     },
-    /// A size that is none of Maglev's.
+    /// The size is not one of [`maglev::SIZES`].
     #[error("table_size is {found}; allowed are {:?}", maglev::SIZES)]
     TableSize {
         /// The size.
@@ -117,20 +117,20 @@ pub enum Refusal {
         "{backends} backends don't fit into {size} slots; raise table_size (100 slots for each)"
     )]
     TableFull {
-        /// Backends that serve.
+        /// Number of serving backends.
         backends: usize,
         /// The size.
         size: u32,
     },
-    /// More NAT addresses than port maps.
+    /// More NAT addresses than port maps per backend.
     #[error(
         "{addresses} NAT addresses of one family need {addresses} port maps for each backend; \
          region.nat_maps is {maps}: raise it to {addresses} times region.max_backends"
     )]
     NatMaps {
-        /// NAT addresses of the family with more of them.
+        /// NAT addresses of the family that has more of them.
         addresses: u32,
-        /// All maps.
+        /// Number of all port maps.
         maps: u32,
     },
 }

@@ -1,15 +1,15 @@
-//! What the writer knows of free room; rebuilt from the tables at attach, never stored.
+//! Index of free space. It is rebuilt from the tables at attach and never stored.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Ids of one table. A removed id is used again only when nothing can refer to it any more.
+/// Id allocator of one table. A removed id is reused only when nothing can refer to it any more.
 #[derive(Debug, Default)]
 pub(super) struct Ids {
     count: u32,
     /// Ids from here on were never used.
     fresh: u32,
     free: BTreeSet<u32>,
-    /// Removed ids and the generation that doesn't see them any more.
+    /// Removed ids, each with the first generation that does not see it.
     retired: BTreeMap<u32, u32>,
 }
 
@@ -18,13 +18,13 @@ impl Ids {
         Ids { count, ..Ids::default() }
     }
 
-    /// The id that `take` would give.
+    /// Returns the id that the next allocation uses.
     pub(super) fn peek(&self) -> Option<u32> {
         let fresh = (self.fresh < self.count).then_some(self.fresh);
         self.free.first().copied().or(fresh)
     }
 
-    /// Takes an id: a free one, or the one that the caller knows to be retired.
+    /// Allocates an id: the one from `peek`, or a retired one whose object is added again.
     pub(super) fn take(&mut self, id: u32) {
         self.retired.remove(&id);
         if !self.free.remove(&id) {
@@ -32,7 +32,7 @@ impl Ids {
         }
     }
 
-    /// Says at attach that an id is in use.
+    /// Marks ids up to and including `id` as having been used; skipped ones become free.
     fn reach(&mut self, id: u32) {
         if id >= self.fresh {
             self.free.extend(self.fresh..id);
@@ -40,12 +40,12 @@ impl Ids {
         }
     }
 
-    /// Gives an id up; from `generation` on no table refers to it.
+    /// Retires an id that no table refers to from `generation` on.
     pub(super) fn retire(&mut self, id: u32, generation: u32) {
         self.retired.insert(id, generation);
     }
 
-    /// Says at attach that an id was used, and may be referred to.
+    /// Records at attach that an id was used and that flows may refer to it.
     pub(super) fn found_retired(&mut self, id: u32) {
         self.reach(id);
         self.free.remove(&id);
@@ -56,7 +56,8 @@ impl Ids {
         self.retired.keys().copied()
     }
 
-    /// Frees retired ids that the committed generation doesn't see and that nobody refers to.
+    /// Frees retired ids that the committed generation does not see and for which `refers` returns
+    /// false.
     pub(super) fn reclaim(&mut self, committed: u32, refers: impl Fn(u32) -> bool) -> Vec<u32> {
         let gone = |(id, since): (&u32, &u32)| (*since <= committed && !refers(*id)).then_some(*id);
         let freed: Vec<u32> = self.retired.iter().filter_map(gone).collect();
@@ -67,18 +68,19 @@ impl Ids {
         freed
     }
 
-    /// (in use, room, retired)
+    /// Returns the numbers of ids in use, in total, and retired.
     pub(super) fn fill(&self) -> (u32, u32, u32) {
         let retired = self.retired.len() as u32;
         (self.fresh - self.free.len() as u32 - retired, self.count, retired)
     }
 }
 
-/// Free runs of the slot arena. First fit: sizes are few (ten primes), so that holes get reused.
+/// Allocator of the slot arena. First fit: there are few table sizes (ten primes), so freed runs
+/// are reused.
 #[derive(Debug, Default)]
 pub(super) struct Arena {
     room: u32,
-    /// Start and length of each free run; no two of them touch.
+    /// Start and length of each free run; no two are adjacent.
     free: BTreeMap<u32, u32>,
     /// Runs that the committed generation may still see.
     ending: Vec<(u32, u32)>,
@@ -91,7 +93,7 @@ impl Arena {
         arena
     }
 
-    /// Takes `count` slots in a row and returns the first one.
+    /// Allocates `count` consecutive slots and returns the first.
     pub(super) fn take(&mut self, count: u32) -> Option<u32> {
         let (&first, &len) = self.free.iter().find(|(_, len)| **len >= count)?;
         self.free.remove(&first);
@@ -101,8 +103,8 @@ impl Arena {
         Some(first)
     }
 
-    /// Takes `count` slots in a row from the other end: for runs of any length, so that they don't
-    /// lie between those of the few sizes.
+    /// Allocates `count` consecutive slots from the end of the arena. Runs of arbitrary length go
+    /// there, so that they do not fragment the space of the few table sizes.
     pub(super) fn take_last(&mut self, count: u32) -> Option<u32> {
         let (&first, &len) = self.free.iter().rev().find(|(_, len)| **len >= count)?;
         self.free.remove(&first);
@@ -110,7 +112,7 @@ impl Arena {
         Some(first + len - count)
     }
 
-    /// Says at attach that a run is in use; false when it isn't free, or lies outside.
+    /// Marks a run as in use at attach; returns false if it is not free or lies outside the arena.
     pub(super) fn take_at(&mut self, first: u32, count: u32) -> bool {
         let Some((&start, &len)) = self.free.range(..=first).next_back() else { return false };
         let Some(end) = first.checked_add(count).filter(|end| *end <= start + len) else {
@@ -122,12 +124,12 @@ impl Arena {
         true
     }
 
-    /// Gives a run up that the next generation doesn't see any more.
+    /// Retires a run that the next generation does not see.
     pub(super) fn retire(&mut self, first: u32, count: u32) {
         self.ending.push((first, count));
     }
 
-    /// The generation before the committed one is seen by nobody.
+    /// Frees retired runs once no reader uses the generation before the committed one.
     pub(super) fn reuse(&mut self) {
         for (first, count) in std::mem::take(&mut self.ending) {
             self.give(first, count);
@@ -150,22 +152,22 @@ impl Arena {
         self.free.insert(first, count);
     }
 
-    /// (free slots, all slots)
+    /// Returns the numbers of free slots and of all slots.
     pub(super) fn fill(&self) -> (u32, u32) {
         (self.free.values().sum(), self.room)
     }
 }
 
-/// Entries of the frontend hash on their way from seen to free.
+/// Entries of the frontend hash that are free or about to be freed.
 ///
-/// A walker may stand on an entry while it is unlinked, so that its room is used again only after
-/// every live lcore has passed the point between two bursts.
+/// A reader may be visiting an entry while it is unlinked, so the entry is reused only after every
+/// live lcore has passed the point between two bursts.
 #[derive(Debug, Default)]
 pub(super) struct EntryRoom {
     pub(super) free: Vec<u32>,
-    /// Linked; the next generation doesn't see them.
+    /// Still linked; the next generation does not see them.
     pub(super) ending: Vec<u32>,
-    /// In no chain any more.
+    /// Unlinked, but a reader may be visiting them.
     pub(super) limbo: Vec<Unlinked>,
 }
 
@@ -173,13 +175,13 @@ pub(super) struct EntryRoom {
 #[derive(Debug)]
 pub(super) struct Unlinked {
     pub(super) entries: Vec<u32>,
-    /// The turns of the live lcores by then.
+    /// Iteration counts of the live lcores at that time.
     pub(super) turns: Vec<(usize, u64)>,
 }
 
 impl Unlinked {
-    /// Whether no lcore can still stand on one of them: the turn that was under way is over when
-    /// two more have begun. A lcore that is not live any more stands nowhere.
+    /// Returns whether no lcore can be visiting these entries: each lcore has begun two more
+    /// iterations, so the one in progress is over, or it is no longer live.
     pub(super) fn is_left(&self, now: &[(usize, u64)]) -> bool {
         self.turns.iter().all(|(lcore, then)| {
             now.iter().all(|(other, turn)| other != lcore || turn.wrapping_sub(*then) >= 2)

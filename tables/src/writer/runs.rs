@@ -1,5 +1,5 @@
-//! Runs of the slot arena of any length that a service has beside its tables. They lie at the
-//! arena's far end, away from the tables, whose lengths are few.
+//! Runs of the slot arena of arbitrary length that belong to a service. They are allocated from the
+//! end of the arena, away from the Maglev tables with their few sizes.
 
 use super::{Refusal, Writer, place};
 use crate::checksum::checksum_of_words;
@@ -7,17 +7,17 @@ use crate::layout::Section;
 use crate::record::{Prefix, SlotArray};
 use crate::set::TableSet;
 
-/// What the bounds of source ranges count as in checksums.
+/// Section that seeds the checksum of source range bounds.
 pub(super) const BOUNDS: Section = Section::Services;
-/// What the backends count as that clients may stay with.
+/// Section that seeds the checksum of affinity backends.
 pub(super) const STAYS: Section = Section::Backends;
-/// What source ranges as they were asked for count as.
+/// Section that seeds the checksum of source ranges as configured.
 pub(super) const RANGES: Section = Section::Frontends;
 
 impl Writer<'_> {
-    /// Admits the clients in these ranges alone, or with [`crate::record::SERVICE_DENY`] all
-    /// others; everybody where there are none. `bounds` are made of them ([`crate::run`]). The
-    /// service has its note already.
+    /// Permits only clients in these ranges, or with [`crate::record::SERVICE_DENY`] only others;
+    /// without ranges, all clients. `bounds` are the ranges in the form of [`crate::run`]. The
+    /// service must have its note already.
     pub fn set_ranges(
         &mut self,
         id: u32,
@@ -34,14 +34,14 @@ impl Writer<'_> {
         self.put_record(Section::ServiceNotes, &self.parts.notes[id as usize].note, id, note)
     }
 
-    /// Says with which backends the clients of a service may stay; ids in rising order.
+    /// Sets the backends to which clients of a service may have affinity; ids in ascending order.
     pub fn set_stays(&mut self, id: u32, ids: &[u32]) -> Result<(), Refusal> {
         let mut service = self.known_service(id)?;
         service.stays = self.put_run(STAYS, id, service.stays, ids)?;
         self.put_twin(Section::Services, self.parts.services, id, service)
     }
 
-    /// A run of these words: `before`, if it says just that, or a new one in its place.
+    /// Returns a run with these words: `before` if it is equal, else a new one that replaces it.
     pub(super) fn put_run(
         &mut self,
         section: Section,
@@ -70,7 +70,7 @@ impl Writer<'_> {
         Ok(run)
     }
 
-    /// Lets go of a run, which the generation after this one doesn't see any more.
+    /// Retires a run that the next generation does not see.
     pub(super) fn release_run(&mut self, section: Section, id: u32, run: SlotArray) {
         if run.count > 0 {
             self.sum ^= array_sum(&self.prepared(), section, id, &run);
@@ -79,7 +79,7 @@ impl Writer<'_> {
     }
 }
 
-/// The checksum over a run of slots that `section` has of a service.
+/// Checksum of a service's run of slots; `section` distinguishes the kinds of runs.
 pub(super) fn array_sum(
     tables: &TableSet<'_>,
     section: Section,

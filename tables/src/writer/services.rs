@@ -1,4 +1,4 @@
-//! Services: names, policy, and the choice of backends.
+//! Operations on services: names, policy and backend selection.
 
 use super::runs::{BOUNDS, STAYS, array_sum};
 use super::{Refusal, Writer, place};
@@ -8,9 +8,9 @@ use crate::maglev::{self, Seed};
 use crate::record::{NAME_BYTES, NONE, SLOT_ARRAYS, Service, SlotArray};
 
 impl Writer<'_> {
-    /// Adds a service or changes the policy of the one with this name, and returns its id. `slots`,
-    /// `single`, `ranges` and `stays` of `policy` are ignored: [`Writer::set_table`],
-    /// [`Writer::set_ranges`] and [`Writer::set_stays`] decide them.
+    /// Adds a service or updates the policy of the one with this name, and returns its id. `slots`,
+    /// `single`, `ranges` and `stays` of `policy` are ignored; [`Writer::set_table`],
+    /// [`Writer::set_ranges`] and [`Writer::set_stays`] set them.
     pub fn put_service(&mut self, name: &str, policy: &Service) -> Result<u32, Refusal> {
         if name.is_empty() || name.len() > NAME_BYTES {
             return Err(Refusal::Name { name: name.to_owned() });
@@ -46,12 +46,12 @@ impl Writer<'_> {
         Ok(id)
     }
 
-    /// The id of a service by its name.
+    /// Returns the id of a service by its name.
     pub fn service_id(&self, name: &str) -> Option<u32> {
         self.known.names.get(name).copied()
     }
 
-    /// Removes a service without frontends. Its id is free again after [`Writer::reclaim`].
+    /// Removes a service that has no frontends. [`Writer::reclaim`] frees its id.
     pub fn remove_service(&mut self, id: u32) -> Result<(), Refusal> {
         let service = self.known_service(id)?;
         let uses = self.known.service_uses[id as usize];
@@ -73,9 +73,10 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Says which backends serve a service, in a table of `size` slots; `table` makes it where it
-    /// takes one: for each slot the place in `ids` of its backend. One backend is kept in the
-    /// service itself.
+    /// Sets the backends that serve a service, in a table of `size` slots.
+    ///
+    /// `table` is called if there are at least two backends and returns, for each slot, an index
+    /// into `ids`. A single backend is stored in the service record itself.
     pub fn set_table(
         &mut self,
         id: u32,
@@ -117,7 +118,7 @@ impl Writer<'_> {
         Refusal::NoSuchId { what: "services", id, count: self.region.sizes().services }
     }
 
-    /// Writes a new run of the arena; nobody refers to it yet.
+    /// Writes a new run of the arena, to which nothing refers yet.
     fn fill_array(&mut self, service: u32, slots: &[u32]) -> Result<SlotArray, Refusal> {
         if slots.is_empty() {
             return Ok(SlotArray::default());
@@ -136,7 +137,7 @@ impl Writer<'_> {
     }
 }
 
-/// The checksum over a service's name.
+/// Checksum of a service's name.
 pub(super) fn name_sum(id: u32, name: &str) -> u64 {
     checksum(place(Section::ServiceNotes, id), name.as_bytes())
 }

@@ -1,4 +1,4 @@
-//! What the writer puts is what readers see, and what it refuses changes nothing.
+//! Readers see what the writer writes, and rejected updates change nothing.
 
 use super::*;
 use crate::maglev::{self, MaglevBackend};
@@ -12,7 +12,8 @@ mod killed;
 mod model;
 
 impl Writer<'_> {
-    /// Has backends serve a service by their weights (0 gets nothing), as Maglev shares its slots.
+    /// Sets the backends of a service by their weights (0 gets no slots), as Maglev distributes
+    /// slots.
     pub(crate) fn set_slots(
         &mut self,
         id: u32,
@@ -31,14 +32,14 @@ impl Writer<'_> {
         self.set_table(id, &ids, |seed| maglev::build(&views, size, seed), size)
     }
 
-    /// Lets a service answer on a frontend.
+    /// Assigns a frontend to a service.
     pub(crate) fn put_frontend(&mut self, key: &FrontendKey, id: u32) -> Result<(), Refusal> {
         self.put_noted_frontend(key, id, 0)
     }
 }
 
 fn region() -> Region {
-    // How many stores a chain takes depends on what meets in it: the same in every run.
+    // The number of stores to a chain depends on its entries: a fixed seed makes all runs equal.
     Region::anonymous_with(&Sizes::SMALL, 7).unwrap()
 }
 
@@ -167,7 +168,7 @@ fn a_reader_of_the_old_generation_keeps_all_of_it() {
     assert_eq!(old.frontend(0, &addr("203.0.113.1"), 80, 6), Some(web));
     assert!(old.backend(ids[0].0).is_some());
 
-    // The lcore hasn't let go: nothing may be written over what it reads.
+    // The lcore still reads the old generation: its memory must not be overwritten.
     assert!(!writer.acknowledged(2));
     let refused = writer.put_backend(&backend(9)).unwrap_err();
     assert_eq!(refused, Refusal::Unacknowledged { lcore: 0, at: 1, committed: 2 });
@@ -271,7 +272,7 @@ fn an_id_is_used_again_only_when_no_flow_refers_to_it() {
     let again = region.tables(region.generation());
     assert_eq!(again.backend(id).unwrap().incarnation, 2, "another backend, another incarnation");
 
-    // One that comes back while it waits is the same one.
+    // A backend that is added again while it is retired gets the same id.
     writer.remove_backend(id).unwrap();
     writer.commit().unwrap();
     assert_eq!(writer.put_backend(&backend(3)).unwrap(), id);
@@ -386,7 +387,7 @@ fn a_next_hop_is_found_by_its_address_and_arm_as_long_as_it_lives() {
     writer.put_service("web2", &policy()).unwrap();
     let left = |n: u32| (!n.is_multiple_of(3)).then_some(ids[n as usize]);
     assert!((0..count).all(|n| found(n) == left(n)));
-    // A writer that was killed at it, whatever it left: the next one chains all anew.
+    // After a writer was killed in an update, the next one rebuilds all chains.
     drop(writer);
     for cell in crate::set::Parts::new(&region).next_hops {
         cell.tear_chain();
@@ -489,13 +490,13 @@ fn an_address_with_a_frontend_is_no_stranger() {
         assert!(!strangers(known, &nobody) && !strangers(&nobody, known), "{known}");
     }
     assert!(strangers(&nobody, &addr("198.51.100.8")));
-    // What is gone is forgotten by the next writer, and nothing else.
+    // The next writer clears the bits of removed addresses, and no others.
     writer.remove_frontend(&key("203.0.113.1", 80, 6)).unwrap();
     writer.commit().unwrap();
     drop(writer);
     let mut writer = Writer::attach(&region).unwrap();
     assert!(strangers(&web, &nobody) && !strangers(&mail, &nobody));
-    // Of a network's addresses none has a bit.
+    // Addresses of a network have no bits.
     writer.put_frontend(&network("198.51.100.0", 120, 0, 0), service).unwrap();
     writer.commit().unwrap();
     assert!(!strangers(&nobody, &addr("192.0.2.1")));

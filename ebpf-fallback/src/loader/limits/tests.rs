@@ -1,4 +1,4 @@
-//! Each driver's limits are told with the command that cures them.
+//! Each driver's limits are reported with the command that fulfills them.
 
 use super::super::nic::Channels;
 use super::*;
@@ -20,7 +20,7 @@ fn nic(driver: &str) -> Nic {
     }
 }
 
-/// What `auto` tries, and what it says.
+/// Returns the modes that `auto` tries, and its log messages.
 fn auto(nic: &Nic) -> (Vec<Mode>, String) {
     let choice = choose(nic, 2, Attach::Auto).expect("auto always has a way");
     (choice.modes, choice.notes.join("\n"))

@@ -1,4 +1,4 @@
-//! The index after a restart: what was left half done is cleared, the words are made anew.
+//! Recovery of the index: clears incomplete entries and recomputes the words.
 
 use super::super::entry::{Hit, LIVE, WRITING};
 use super::Index;
@@ -7,7 +7,7 @@ use crate::atomic::{AtomicU64, Ordering::*};
 use packet::flow::FlowKey;
 
 impl<'r> Index<'r> {
-    /// How many buckets are locked at this moment.
+    /// Number of locked buckets.
     pub(crate) fn locked(&self) -> u32 {
         self.words.iter().map(|word| u32::from(word.load(Relaxed) & OWNER != 0)).sum()
     }
@@ -16,9 +16,9 @@ impl<'r> Index<'r> {
         self.words
     }
 
-    /// Frees all locks, clears all entries that are half written, lie where their key does not
-    /// belong, or are not to be kept, and computes the words anew. For recovery, while no lcore
-    /// runs. Returns how many entries it cleared and how many locks were held.
+    /// Releases all locks, clears entries that are incomplete, at a wrong position or rejected by
+    /// `keep`, and recomputes the words. For recovery, while no lcore runs. Returns the numbers of
+    /// cleared entries and of held locks.
     pub(crate) fn rebuild(&self, mut keep: impl FnMut(u32, &FlowKey, &Hit) -> bool) -> (u32, u32) {
         let (mut cleared, locks) = (0, self.locked());
         self.words.iter().for_each(|word| word.store(0, Relaxed));
@@ -40,7 +40,7 @@ impl<'r> Index<'r> {
         (cleared, locks)
     }
 
-    /// Whether a key at home in `place` may lie in slot `i`.
+    /// Returns whether a key with this place may be in entry `i`.
     pub(crate) fn belongs(&self, i: u32, place: &Place) -> bool {
         let distance = (i / 4).wrapping_sub(place.home) & self.mask();
         distance <= WINDOW || i / 4 == place.second
@@ -49,7 +49,7 @@ impl<'r> Index<'r> {
 
 #[cfg(test)]
 impl Index<'_> {
-    /// All bucket words, for comparison.
+    /// Returns all bucket words, for comparison.
     pub(crate) fn word_values(&self) -> Vec<u64> {
         self.words.iter().map(|word| word.load(Relaxed)).collect()
     }

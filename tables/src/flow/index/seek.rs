@@ -1,5 +1,5 @@
-//! How the kernel's program finds a key: one loop over all buckets that it may lie in, since to the
-//! verifier a likely way beside it would be a second one.
+//! Lookups of the BPF program: one loop over all buckets that may hold a key, since the verifier
+//! would check a separate fast path in addition.
 
 use super::super::entry::{Entry, Hit, Words};
 use super::place::{Place, SPILLED, WINDOW, equal_tags};
@@ -9,7 +9,7 @@ use crate::parts;
 use crate::record::NONE;
 use packet::flow::FlowKey;
 
-/// What [`Index::ask`] read.
+/// Words read by [`Index::ask`].
 pub struct Asked<'r> {
     place: Place,
     own: &'r Entry,
@@ -18,7 +18,7 @@ pub struct Asked<'r> {
 }
 
 impl<'r> Index<'r> {
-    /// The entry of a key, by a search that the kernel's verifier sees once: see `parts`.
+    /// Returns the entry of a key, through a search that the verifier checks once: see `parts`.
     #[inline(always)]
     pub(crate) fn find(&self, hash: u64, key: &FlowKey) -> Option<Hit> {
         let (i, stamp) = match self.which {
@@ -31,9 +31,9 @@ impl<'r> Index<'r> {
         entry.still(stamp).then_some(hit)
     }
 
-    /// Reads what tells where most keys lie: the state of the slot that a hash names, and the word
-    /// of its home bucket. Both lines may be in no cache, and a program can't ask for a line and go
-    /// on; but a processor goes on until somebody wants to know what was read.
+    /// Reads the state of the slot that a hash designates and the word of its home bucket, which
+    /// locate most keys. Both lines may be in no cache. BPF has no prefetch, but the processor
+    /// continues until a value is used.
     #[inline(always)]
     pub(crate) fn ask(&self, hash: u64) -> Option<Asked<'r>> {
         let place = self.place(hash);
@@ -43,8 +43,9 @@ impl<'r> Index<'r> {
         Some(Asked { place, own, state, word })
     }
 
-    /// As [`Index::find`], where most keys lie: in the slot that their hash names, or the first of
-    /// their home bucket with their tag. No loop, and of a key in its own slot one line.
+    /// As [`Index::find`] for the likely positions: the slot designated by the hash, or the first
+    /// slot of the home bucket with a matching tag. It has no loop, and reads one line for a key in
+    /// its designated slot.
     #[inline(always)]
     pub(crate) fn find_likely(&self, asked: &Asked<'_>, key: &FlowKey) -> Option<Hit> {
         let (place, wanted) = (&asked.place, &Words::of(key));
@@ -65,7 +66,7 @@ impl<'r> Index<'r> {
         entry.compare_since(tagged, entry.state.load(Acquire), wanted)
     }
 
-    /// Number and state of the entry that seems to have a key; else [`NONE`].
+    /// Returns number and state of the entry that appears to have a key, else [`NONE`].
     #[inline(always)]
     pub(crate) fn seek(&self, hash: u64, key: &FlowKey) -> (u32, u32) {
         let (place, wanted) = (&self.place(hash), &Words::of(key));

@@ -1,5 +1,5 @@
-//! A slot of the index: taken, filled and made findable, or cleared. Whoever has set its state to
-//! [`WRITING`] has it.
+//! Slots of the index: claimed, filled and published, or cleared. A slot belongs to the lcore that
+//! set its state to [`WRITING`].
 
 use super::super::entry::{Entry, Filling, LIVE, WRITING};
 use super::super::step::step;
@@ -8,18 +8,18 @@ use super::place::{Place, SPILLED, WINDOW, is_free};
 use crate::atomic::Ordering::*;
 use crate::record::NONE;
 
-/// Why a key was not kept.
+/// Error of an insertion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotKept {
-    /// No room: raise the table's `region.max_...`.
+    /// No free slot: raise the table's `region.max_...`.
     Full,
-    /// Others held the bucket for too long.
+    /// The bucket stayed locked by others for too long.
     Contended,
 }
 
 impl Index<'_> {
-    /// Keeps what `filling` says, in place of what its key said before. `over` tells which live
-    /// entries of others may be thrown out.
+    /// Inserts an entry, replacing one with the same key. `over` returns whether a live entry of
+    /// another key may be evicted.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub(crate) fn keep(
         &self,
@@ -45,8 +45,9 @@ impl Index<'_> {
         done
     }
 
-    /// Takes a free slot for a key whose home bucket the caller has locked. The entry is
-    /// [`WRITING`] and the caller's until it is filled or abandoned. [`NONE`] where all are taken.
+    /// Claims a free slot for a key whose home bucket the caller has locked. The entry is
+    /// [`WRITING`] and belongs to the caller until it is filled or abandoned. Returns [`NONE`] if
+    /// all slots are taken.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub(crate) fn claim(&self, place: &Place) -> u32 {
         for n in 0..2 + WINDOW {
@@ -63,7 +64,7 @@ impl Index<'_> {
         NONE
     }
 
-    /// As [`Index::claim`]. `stale` tells whether a live entry may be thrown out.
+    /// As [`Index::claim`]. `stale` returns whether a live entry may be evicted.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     fn claim_over(&self, place: &Place, stale: impl Fn(&Entry) -> bool) -> u32 {
         for n in 0..2 + WINDOW {
@@ -83,7 +84,7 @@ impl Index<'_> {
         NONE
     }
 
-    /// Takes a slot, if it is free.
+    /// Claims a slot if it is free.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     fn take(&self, at: u32) -> bool {
         let Some(entry) = self.entry(at) else { return false };
@@ -93,14 +94,14 @@ impl Index<'_> {
         free && entry.state.compare_exchange(state, state | WRITING, AcqRel, Relaxed).is_ok()
     }
 
-    /// Gives a claimed slot back unused.
+    /// Releases a claimed slot unused.
     pub(crate) fn abandon(&self, i: u32) {
         if let Some(entry) = self.entry(i) {
             entry.state.store(entry.state.load(Relaxed) & !WRITING, Release);
         }
     }
 
-    /// Fills a claimed slot and makes it visible; its state then.
+    /// Fills a claimed slot and makes it visible; returns its new state.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub(crate) fn fill(&self, i: u32, place: &Place, filling: &Filling<'_>) -> u32 {
         let Some(entry) = self.entry(i) else { return 0 };
@@ -112,13 +113,13 @@ impl Index<'_> {
         stamp
     }
 
-    /// Ends an entry; false when it was not (any more) in the state `stamp`.
+    /// Ends an entry; returns false if its state was not `stamp`.
     pub(crate) fn clear(&self, i: u32, stamp: u32) -> bool {
         self.clear_here(i, stamp)
     }
 
-    /// As [`Index::clear`]. In the kernel's program a part of its caller: for a call, all of the
-    /// index would have to lie on the caller's stack.
+    /// As [`Index::clear`], inlined in the BPF program: a call would require the whole index on the
+    /// caller's stack.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub(crate) fn clear_here(&self, i: u32, stamp: u32) -> bool {
         let Some(entry) = self.entry(i) else { return false };
@@ -138,7 +139,8 @@ impl Index<'_> {
         true
     }
 
-    /// Makes a filled slot findable: its tag, and the home bucket's count if it lies elsewhere.
+    /// Makes a filled slot findable: sets its tag, and increments the home bucket's spill count if
+    /// the slot is elsewhere.
     pub(super) fn enter(&self, i: u32, place: &Place) {
         if self.is_spilled(i, place)
             && let Some(word) = self.word(place.home)
@@ -152,7 +154,7 @@ impl Index<'_> {
         i / 4 != place.home && i / 4 != place.second
     }
 
-    /// Only who has the slot changes its tag, so the difference can be added without looking twice.
+    /// Only the owner of a slot changes its tag, so the difference can be applied without a retry.
     fn set_tag(&self, i: u32, tag: u8) {
         let (Some(word), shift) = (self.word(i / 4), 32 + i % 4 * 8) else { return };
         let old = (word.load(Relaxed) >> shift) as u8;

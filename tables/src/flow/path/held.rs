@@ -1,4 +1,4 @@
-//! Who has a path record: free, live, or held by the one who changes it.
+//! Ownership of a path record: free, live, or held by a writer.
 
 use super::super::entry::{LIVE, WRITING};
 use super::{Stored, TRIES};
@@ -10,17 +10,17 @@ impl Stored {
         self.seq.load(Acquire) & LIVE != 0
     }
 
-    /// Whether anything but "free" stands here.
+    /// Returns whether the record is in any state other than free.
     pub(in crate::flow) fn is_touched(&self) -> bool {
         self.seq.load(Relaxed) & (LIVE | WRITING) != 0
     }
 
-    /// Whether somebody is changing it, or was killed at that.
+    /// Returns whether a writer holds the record, or was killed while it did.
     pub(in crate::flow) fn is_held(&self) -> bool {
         self.seq.load(Relaxed) & WRITING != 0
     }
 
-    /// Asks for all three lines.
+    /// Prefetches all three lines.
     #[inline(always)]
     pub(in crate::flow) fn prefetch(&self) {
         crate::flow::index::prefetch(self);
@@ -33,35 +33,35 @@ impl Stored {
         let seq = self.seq.load(Relaxed) & !(LIVE | WRITING);
         self.seq.store(seq | WRITING, Relaxed);
         fence(Release);
-        // The count above the state's bits tells late writers that this is another flow.
+        // The count above the state bits reveals to delayed writers that this is another flow.
         self.tcp.store((self.tcp.load(Relaxed) & !0xff).wrapping_add(0x100), Relaxed);
     }
 
-    /// Makes a begun path visible.
+    /// Makes a begun path visible, or releases a held one.
     pub(in crate::flow) fn publish(&self) {
         self.seq.store((self.seq.load(Relaxed) & !3).wrapping_add(4) | LIVE, Release);
     }
 
-    /// The state of a live record; all that was written before it can be read.
+    /// Returns the state of a live record with acquire ordering.
     #[inline(always)]
     pub(in crate::flow) fn live_state(&self) -> Option<u32> {
         let seq = self.seq.load(Acquire);
         (seq & LIVE != 0).then_some(seq)
     }
 
-    /// Whether nobody changes a record in this state.
+    /// Returns whether no writer holds a record in this state.
     #[inline(always)]
     pub(in crate::flow) const fn is_free(state: u32) -> bool {
         state & WRITING == 0
     }
 
-    /// The state of a record that is held after this one.
+    /// Returns the state of a record that is held from this state.
     #[inline(always)]
     pub(in crate::flow) const fn held(state: u32) -> u32 {
         state | WRITING
     }
 
-    /// Takes a live record in order to change it, if it is in this state still.
+    /// Holds a live record for an update, if its state is unchanged.
     #[inline(always)]
     pub(in crate::flow) fn hold(&self, state: u32) -> bool {
         let held = self.seq.compare_exchange(state, Stored::held(state), AcqRel, Relaxed).is_ok();
@@ -69,9 +69,9 @@ impl Stored {
         held
     }
 
-    /// Ends a live record, if it is `meant` and nobody changes it: nobody reads it from here on,
-    /// and it is the caller's. At no moment is it live and held: a packet that interrupts a process
-    /// on its CPU would wait in vain for that to pass.
+    /// Ends a live record if `meant` returns true and no writer holds it. Afterwards readers reject
+    /// it, and it belongs to the caller. The record is at no time both live and held by this call:
+    /// a packet that interrupts a process on its CPU would wait in vain for its release.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub(in crate::flow) fn end(&self, meant: impl Fn() -> bool) -> bool {
         for _ in 0..TRIES {
@@ -84,7 +84,7 @@ impl Stored {
                     return false;
                 }
                 step!();
-                // It is still what `meant` read, if nothing changed it meanwhile.
+                // `meant` remains valid if the record did not change in between.
                 let ended = (seq & !LIVE) | WRITING;
                 if self.seq.compare_exchange(seq, ended, AcqRel, Relaxed).is_ok() {
                     fence(Release);

@@ -1,4 +1,4 @@
-//! What may happen between two steps of the work under test: a kill, other work, a pause.
+//! Events between two steps of the code under test: a kill, other work, a pause.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -15,7 +15,7 @@ thread_local! {
 
 struct Killed;
 
-/// A step of the work under test.
+/// Passes a step of the code under test.
 pub(crate) fn pass() {
     pause();
     let left = LEFT.get();
@@ -26,13 +26,14 @@ pub(crate) fn pass() {
     if left == 0 {
         match OTHER.take() {
             Some(other) => other(),
-            // Unlike a panic, says nothing; nothing under test has a destructor that tidies up.
+            // Unlike a panic, it prints no message; the code under test has no destructors with
+            // side effects.
             None => resume_unwind(Box::new(Killed)),
         }
     }
 }
 
-/// Lets other threads in at every fourth step or so of this thread from now on.
+/// Makes this thread yield at about every fourth step from now on.
 pub(crate) fn with_pauses(seed: u32) {
     PAUSES.replace(Some(Rng::with_seed(seed.into())));
 }
@@ -43,7 +44,8 @@ fn pause() {
     }
 }
 
-/// Runs `work` up to its step number `steps`; true when it came so far, false when it had ended.
+/// Runs `work` until step number `steps`; returns true if that step was reached, false if `work`
+/// ended before.
 pub(crate) fn after(steps: u32, work: impl FnOnce()) -> bool {
     LEFT.set(steps);
     let outcome = catch_unwind(AssertUnwindSafe(work));
@@ -55,11 +57,11 @@ pub(crate) fn after(steps: u32, work: impl FnOnce()) -> bool {
     }
 }
 
-/// Runs `work`, and all of `other` at its step number `steps`; false when `work` has fewer.
+/// Runs `work`, and `other` within step number `steps`; returns false if `work` has fewer steps.
 pub(crate) fn meanwhile(steps: u32, work: impl FnOnce(), other: impl FnOnce()) -> bool {
     let boxed: Other<'_> = Box::new(other);
-    // SAFETY: it is taken out again below, before what it borrows ends; a panic of the test ends
-    // the thread that could run it.
+    // SAFETY: it is removed again below, before its borrows end; a panic of the test ends the
+    // thread that could run it.
     #[expect(unsafe_code, reason = "a thread's own variable can't borrow")]
     let boxed = unsafe { std::mem::transmute::<Other<'_>, Other<'static>>(boxed) };
     OTHER.set(Some(boxed));

@@ -1,9 +1,9 @@
-//! Two pieces of work at once, step by step: one runs whole between any two steps of the other.
+//! Two concurrent operations, step by step: one runs completely between any two steps of the other.
 
 use super::*;
 use std::cell::Cell;
 
-/// Begins with flows 0 to 9; `other` runs whole at each step of `work` in turn.
+/// With flows 0 to 9 present, runs `other` completely at each step of `work` in turn.
 pub(super) fn at_every_step(
     work: impl Fn(&Flows<'_>),
     other: impl Fn(&Flows<'_>),
@@ -12,7 +12,7 @@ pub(super) fn at_every_step(
     after_at_every_step(|_| {}, work, other, then);
 }
 
-/// The same with more flows to begin with.
+/// As `at_every_step`, with more initial flows.
 pub(super) fn after_at_every_step(
     begin: impl Fn(&Flows<'_>),
     work: impl Fn(&Flows<'_>),
@@ -40,7 +40,7 @@ fn remove(flows: &Flows<'_>, n: u32) {
     find(flows, &nat_flow(n, 0).front).and_then(|hit| flows.remove(&hit));
 }
 
-/// Ends flow `old` and gives its record, and mostly its slots, to flow `new`.
+/// Ends flow `old` and reuses its record, and usually its slots, for flow `new`.
 fn replace(flows: &Flows<'_>, old: u32, new: u32) {
     remove(flows, old);
     let _ = insert_nat(flows, new, &[1; 60]);
@@ -58,7 +58,7 @@ fn other_work_in_the_midst_of_an_insert_leaves_both_whole() {
             assert!(find(flows, &nat_flow(50, 0).front).is_some());
         },
     );
-    // The same flow, from both directions at once: one of them comes in.
+    // The same flow from both directions at once: one of them is inserted.
     at_every_step(insert, insert, |flows| assert_eq!(flows.live(), 11));
 }
 
@@ -90,7 +90,7 @@ fn a_flow_that_is_replaced_between_two_steps_is_gone_and_its_successor_untouched
         let capacity = flows.capacity();
         flows.sweep(&mut 0, capacity, 0, 1, 130, &Timeouts::DEFAULT, |_| {});
     };
-    // Every old flow is idle; the one that comes in meanwhile is not.
+    // Every old flow is idle; the concurrently inserted one is not.
     let came_in = Cell::new(false);
     let young = |flows: &Flows<'_>| {
         replace(flows, 4, 60);
@@ -111,7 +111,7 @@ fn a_flow_that_is_replaced_between_two_steps_is_gone_and_its_successor_untouched
     at_every_step(read, other, successor);
 }
 
-/// Flow 4 by a tunnel: its back key is its front key in the plain scope.
+/// Flow 4 as a tunnel flow: its back key is its front key in the plain scope.
 fn by_tunnel() -> NewFlow {
     let new = nat_flow(4, 0);
     let back = Some((FlowKey { scope: SCOPE_PLAIN, ..new.front }, new.front_initiator));
@@ -119,8 +119,8 @@ fn by_tunnel() -> NewFlow {
     NewFlow { back, forward, nat_map: NONE, ..new }
 }
 
-/// Ends flow 4, and lets a packet of it come by at each step. What is interrupted goes on only
-/// after the packet, as a process on the same CPU: the packet can wait for nothing.
+/// Ends flow 4, and handles a packet of it at each step. The interrupted operation continues only
+/// after the packet, like a process on the same CPU: the packet cannot wait for anything.
 fn at_every_step_of_an_end(tunnel: bool, end: impl Fn(&Flows<'_>), others: u32) {
     let key = nat_flow(4, 0).front;
     let (began, anew) = (Cell::new(false), Cell::new(0));
@@ -215,7 +215,7 @@ fn an_entry_whose_key_was_spoiled_ends_with_its_flow_and_no_other() {
     let word = unsafe {
         &*start.add(hits[3].entry as usize * 64 + 40).cast::<std::sync::atomic::AtomicU64>()
     };
-    // What the key becomes must not belong in its place by chance: the seed is another each time.
+    // The changed key must not belong to its position by chance: the seed is random.
     let elsewhere = (1u64..).find(|flip| {
         word.fetch_xor(*flip, Relaxed);
         let (key, _) = flows.index.read(hits[3].entry).unwrap();

@@ -1,12 +1,12 @@
-//! A leg for each direction, where the gateway brings both.
+//! One leg per direction, where the gateway sends both.
 
 use super::between::after_at_every_step;
 use super::*;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
-/// Client number `n` asks through a gateway, and its packets are tunnelled; leg, options and digest
-/// say `mark`.
+/// Client number `n` sends through a gateway, and its packets are tunneled; leg, options and digest
+/// are derived from `mark`.
 fn tunnelled(n: u32, mark: u32) -> NewFlow {
     let nat = nat_flow(n, 0);
     let (nat_or_digest, mode) = (NatOrDigest::NONE, Mode::Tunnel as u8);
@@ -25,7 +25,7 @@ fn leg(mark: u32) -> GatewayLeg {
     GatewayLeg { vni: mark, node: addr(mark), ..GatewayLeg::default() }
 }
 
-/// Options that say which packet they are of; every third mark's are long.
+/// Options that identify their packet; every third mark has long ones.
 fn options(mark: u32) -> Vec<u8> {
     vec![mark as u8; if mark.is_multiple_of(3) { 100 } else { 32 }]
 }
@@ -41,12 +41,12 @@ fn front(flows: &Flows<'_>, n: u32) -> Hit {
 const INITIATOR: bool = true;
 const RESPONDER: bool = false;
 
-/// A packet of this direction comes from the gateway.
+/// A packet of this direction arrives from the gateway.
 fn comes(flows: &Flows<'_>, n: u32, from_initiator: bool, mark: u32) -> LegUpdate {
     flows.update_gateway(&front(flows, n), from_initiator, &leg(mark), &options(mark), mark)
 }
 
-/// The mark of the leg by which a packet of this direction goes back.
+/// Returns the mark of the leg by which a packet of this direction returns.
 fn goes(flows: &Flows<'_>, n: u32, from_initiator: bool) -> u32 {
     let (back, _) = tunnelled(n, 0).back.unwrap();
     let marks = [front(flows, n), find(flows, &back).unwrap()].map(|hit| {
@@ -70,10 +70,10 @@ fn each_direction_goes_back_as_it_came() {
     let region = small();
     let flows = table(&region);
     begin(&flows, 50, 1);
-    // A backend's answers, of which the gateway brings none, go by the initiator's.
+    // Replies of a backend, which the gateway does not send, use the initiator's leg.
     assert_eq!(goes(&flows, 50, RESPONDER), 1);
     assert_eq!(comes(&flows, 50, RESPONDER, 2), LegUpdate::Changed);
-    // Short and long options in turn; what changes in one direction leaves the other alone.
+    // Alternately short and long options; a change in one direction does not affect the other.
     for mark in 3..20 {
         let side = mark % 5 < 2;
         let other = goes(&flows, 50, !side);
@@ -102,10 +102,10 @@ fn a_leg_that_both_have_takes_no_slab_until_one_changes() {
         let path = &flows.paths[front(&flows, 50).path as usize];
         assert_eq!(path.owns.load(Relaxed), NONE);
         assert_eq!(flows.forward(&front(&flows, 50)).unwrap().responder_digest(), long);
-        // What is on its way to an appliance came with the old one.
+        // Packets on the way to an appliance arrived with the old leg.
         assert_eq!(comes(&flows, 50, INITIATOR, 7), LegUpdate::Changed);
         assert_eq!((goes(&flows, 50, INITIATOR), goes(&flows, 50, RESPONDER)), (7, long));
-        // And when the other follows, there are two that are alike.
+        // When the other direction follows, both legs are equal.
         assert_eq!(comes(&flows, 50, RESPONDER, 7), LegUpdate::Changed);
         assert_eq!((goes(&flows, 50, INITIATOR), goes(&flows, 50, RESPONDER)), (7, 7));
         assert_whole(&flows);
@@ -132,15 +132,16 @@ fn without_a_slab_both_go_by_the_latest_until_there_is_one() {
     begin(&flows, 50, 1);
     for (side, mark) in [(RESPONDER, 2), (INITIATOR, 1), (RESPONDER, 4)] {
         let done = comes(&flows, 50, side, mark);
-        // The initiator's need no slab: it is the responder's next one that asks for it again.
+        // The initiator's change needs no slab: the responder's next one tries to allocate it
+        // again.
         assert_eq!(done == LegUpdate::Shared, side == RESPONDER);
         assert_eq!((goes(&flows, 50, INITIATOR), goes(&flows, 50, RESPONDER)), (mark, mark));
     }
-    // Long options have no room at all then.
+    // Long options have no space at all then.
     assert_eq!(comes(&flows, 50, RESPONDER, 3), LegUpdate::Missed);
     assert_eq!(comes(&flows, 50, INITIATOR, 3), LegUpdate::Missed);
     assert_eq!(goes(&flows, 50, RESPONDER), 4);
-    // Both had the same, and one changes.
+    // Both had equal legs, and one changes.
     assert_eq!(comes(&flows, 50, RESPONDER, 4), LegUpdate::Same);
     assert_eq!(comes(&flows, 50, INITIATOR, 5), LegUpdate::Shared);
     assert_eq!((goes(&flows, 50, INITIATOR), goes(&flows, 50, RESPONDER)), (5, 5));
@@ -177,7 +178,7 @@ fn a_successor_keeps_both_legs() {
     let both = |n| (goes(&flows, n, INITIATOR), goes(&flows, n, RESPONDER));
     assert_eq!(flows.recover().kept, 2);
     assert_eq!((both(50), both(51)), ((3, 6), (4, 5)));
-    // Two that claim one slab, and one that claims what isn't there.
+    // Two paths that claim one slab, and one that claims a slab that does not exist.
     path(51).owns.store(path(50).owns.load(Relaxed), Relaxed);
     assert_eq!(flows.recover().kept, 2);
     assert_whole(&flows);
@@ -189,8 +190,8 @@ fn a_successor_keeps_both_legs() {
     assert_whole(&flows);
 }
 
-/// Whatever digest stands there, what it stands for is there as well; and each direction's next
-/// packet has its leg noted again.
+/// Whichever digest is stored, its leg is stored as well, and the next packet
+/// of each direction updates its leg again.
 fn assert_settled(flows: &Flows<'_>, marks: [u32; 2]) {
     let hit = front(flows, 50);
     let forward = flows.forward(&hit).unwrap();
@@ -207,11 +208,11 @@ fn assert_settled(flows: &Flows<'_>, marks: [u32; 2]) {
     assert_whole(flows);
 }
 
-/// Who sent it, and its mark.
+/// Direction (true from the initiator) and mark.
 type Packet = (bool, u32);
 
-/// Legs to begin with, and the packet after which the flow has two: a first one of the responder's,
-/// its next one, and the initiator's where both had the same.
+/// Initial legs, and the packet after which the flow has two: the responder's first one, its next
+/// one, and the initiator's after equal ones.
 const TURNS: [(u32, &[Packet], Packet); 4] = [
     (1, &[], (RESPONDER, 2)),
     (1, &[(RESPONDER, 2)], (RESPONDER, 6)),
@@ -260,7 +261,7 @@ fn both_directions_at_once_leave_both_legs() {
         after_at_every_step(
             |flows| turn(flows, first, before),
             |flows| note(flows, side, mark),
-            // Held by the one, it is missed by the other, whose next packet comes.
+            // The leg held by one is missed by the other, whose next packet arrives.
             |flows| note(flows, !side, 8),
             |flows| {
                 let expected = if side == INITIATOR { [mark, 8] } else { [8, mark] };
@@ -272,7 +273,7 @@ fn both_directions_at_once_leave_both_legs() {
     }
 }
 
-/// By which legs an answer may go while a packet's leg is noted: those of before, or those after.
+/// Legs by which a reply may return during an update: those before it, or those after it.
 fn before_and_after(first: u32, before: &[Packet], packet: Packet) -> [[u32; 2]; 2] {
     let region = small();
     let flows = table(&region);
@@ -318,7 +319,7 @@ fn an_answer_goes_by_the_leg_of_before_where_its_change_never_ends() {
             }
             let both = [goes(&flows, 50, INITIATOR), goes(&flows, 50, RESPONDER)];
             assert!(both == old || both == new, "step {steps}: {both:?}");
-            // A later packet's leg is not noted, and the flow goes on.
+            // The leg of a later packet is not recorded, and the flow continues.
             let hit = front(&flows, 50);
             let held = flows.paths[hit.path as usize].is_held();
             if held {
@@ -348,7 +349,7 @@ fn flows_that_share_a_copy_change_their_legs_one_after_the_other() {
     copy.give_back();
     assert_eq!(comes(&flows, other, INITIATOR, 2), LegUpdate::Changed);
     assert_eq!((goes(&flows, 0, INITIATOR), goes(&flows, other, INITIATOR)), (1, 2));
-    // One that a killed process had is free again.
+    // A copy that a killed process owned is free again.
     assert!(flows.hold_legs(path(0), &flows.paths[path(0) as usize]).is_some());
     flows.recover();
     assert_eq!(comes(&flows, other, INITIATOR, 4), LegUpdate::Changed);
@@ -364,7 +365,7 @@ fn a_reader_of_either_direction_never_sees_a_leg_of_two_packets() {
     let rounds = if cfg!(miri) { 20 } else { 20_000 };
     let write = |side: bool| {
         kill::with_pauses(if side { 3 } else { 5 });
-        // Marks of the one are even, of the other odd; both have long options at times.
+        // Marks of one are even, of the other odd; both sometimes have long options.
         for round in 1..rounds {
             comes(&flows, 50, side, (round % 60) * 2 + u32::from(side));
         }

@@ -1,4 +1,4 @@
-//! Flows met on their paths, without the index.
+//! Lookup of flows through their paths, without the index.
 
 use super::between::after_at_every_step;
 use super::*;

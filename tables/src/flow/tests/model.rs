@@ -1,4 +1,4 @@
-//! The table does what a map of keys to flows does, for any order of work.
+//! The table behaves like a map of keys to flows, for any order of operations.
 
 use super::*;
 use proptest::prelude::*;

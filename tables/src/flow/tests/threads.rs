@@ -1,10 +1,10 @@
-//! Several lcores at one table.
+//! Several lcores on one table.
 
 use super::*;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::{Duration, Instant};
 
-/// How many consistent reads are wanted of a fight, and how long it lasts at most: on a loaded
+/// Number of consistent reads required under contention, and the time limit for them: on a loaded
 /// machine the readers may hardly run.
 const READS: u32 = if cfg!(miri) { 5 } else { 100_000 };
 const AT_MOST: Duration = Duration::from_secs(if cfg!(miri) { 600 } else { 3 });
@@ -26,7 +26,8 @@ fn lcores_that_insert_the_same_flow_make_one() {
                         won[n as usize].fetch_add(1, Relaxed);
                         break hit;
                     }
-                    // On a loaded machine a thread may sleep on a lock: the next packet tries anew.
+                    // On a loaded machine a thread may be preempted while it holds a lock: the next
+                    // packet tries again.
                     Err(InsertError::Contended) => std::thread::yield_now(),
                     Err(error) => {
                         assert!(matches!(error, InsertError::Exists(_)), "{error}");
@@ -47,7 +48,7 @@ fn lcores_that_insert_the_same_flow_make_one() {
     assert_whole(&flows);
 }
 
-/// Every part of a flow's record says which flow it is, so that a mixed copy shows.
+/// Every part of a flow's record identifies the flow, so that a torn copy is detected.
 fn assert_of_one_piece(answer: &Answer, n: u32) {
     assert_eq!(answer.forward.backend, n);
     let round = answer.gateway.vni;
@@ -62,7 +63,7 @@ fn readers_never_see_a_mixed_or_foreign_record_while_others_insert_and_remove() 
     let flows = table(&region);
     let (stop, seen) = (AtomicBool::new(false), AtomicU32::new(0));
     let leg = |round: u32| GatewayLeg { vni: round, node: addr(round), ..GatewayLeg::default() };
-    // Few slabs and few keys: records, slabs and slots change hands all the time.
+    // Few slabs and few keys: records, slabs and slots are reused constantly.
     let keys = 24;
     let write = |lcore: u32| {
         kill::with_pauses(lcore + 9);

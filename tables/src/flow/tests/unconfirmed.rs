@@ -1,9 +1,10 @@
-//! Which flows end where room is short, and which never do.
+//! Which flows are evicted when space is short, and which never are.
 
 use super::*;
 use crate::flow::{DEFAULT_PERCENT, budget, places};
 
-/// A flow begins as on the planes: with a place, and at the cost of others where room is short.
+/// Begins a flow as the data planes do: in a ring slot, and with eviction of others when space is
+/// short.
 fn begin(flows: &Flows<'_>, new: &NewFlow) -> Result<Hit, InsertError> {
     let one_way = new.forward.flags & crate::flow::PATH_ONE_WAY != 0;
     let done = match flows.insert(new, &[], 100) {
@@ -53,7 +54,7 @@ fn a_flood_ends_only_unconfirmed_flows_the_oldest_first() {
     }
     assert!((0..confirmed).all(|n| has(&flows, n)));
     assert_eq!(flows.live(), flows.capacity());
-    // One that is confirmed meanwhile stays, and the table is full for it.
+    // A flow confirmed in the meantime is kept, and the table is full for the new one.
     let newest = find(&flows, &flow(last - 1).front).unwrap();
     confirm(&flows, &newest);
     for n in last..last + 3 * budget {
@@ -102,7 +103,7 @@ fn the_budgets_are_percentages_that_may_change_under_flows() {
             budget(flows.capacity(), percent[1].min(50))
         }];
         let all = 3 * flows.capacity();
-        // Each ring in its turn: together the last percentages are more than the table holds.
+        // One ring after the other: the maximum percentages together exceed the table.
         for n in 0..all {
             begin(&flows, &flow(n)).unwrap();
         }
@@ -112,7 +113,7 @@ fn the_budgets_are_percentages_that_may_change_under_flows() {
             begin(&flows, &one_way(n)).unwrap();
         }
         assert_eq!(unconfirmed(all, one_way), most[1], "{percent:?}");
-        // A successor keeps the flows, and the budget unless it is set anew.
+        // A successor keeps the flows, and the budget unless it is set again.
         let live = flows.live();
         assert_eq!(flows.recover().kept, live);
         begin(&flows, &one_way(all)).unwrap();

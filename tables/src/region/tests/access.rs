@@ -1,5 +1,5 @@
-//! Whose file a region may be, and what becomes of a process whose file is cut. Run as root: files
-//! are given to other users.
+//! Permitted owners and modes of a region's file, and the end of a process whose file is truncated.
+//! Requires root, because files are given to other users.
 
 use std::fs::{File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
@@ -8,10 +8,10 @@ use std::process::{Command, Stdio};
 
 use super::*;
 
-/// Debian's user and group without rights.
+/// Debian's user and group without privileges.
 const NOBODY: u32 = 65_534;
 
-/// A folder of root's own in /dev/shm.
+/// A folder in /dev/shm that belongs to root.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -42,7 +42,7 @@ fn mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-/// Both ways of opening are refused alike, and the words are in the message.
+/// Both ways of opening fail equally, and the message contains these words.
 fn refused(path: &Path, group: Option<u32>, words: &[&str]) {
     let place = || Place::File { path: path.to_path_buf(), group };
     for refused in [
@@ -66,7 +66,7 @@ fn a_symbolic_link_is_refused_and_what_it_names_stays_as_it_is() {
     lchown(folder.file(), Some(NOBODY), Some(NOBODY)).unwrap();
     refused(&folder.file(), None, &["symbolic link", "nobody (uid 65534)", "rm "]);
     assert_eq!(std::fs::metadata(&victim).unwrap().len(), 0, "nothing was written there");
-    // One that names nothing must not be followed to make a file either.
+    // A dangling link must not be followed to create a file either.
     std::fs::remove_file(&victim).unwrap();
     refused(&folder.file(), None, &["symbolic link"]);
     assert!(!victim.exists());
@@ -114,7 +114,7 @@ fn the_group_of_the_services_has_what_is_made_for_it() {
     assert_eq!((of_folder.mode() & 0o7777, of_folder.gid()), (0o750, NOBODY));
     Region::open(place()).unwrap();
     refused(&file, Some(NOBODY - 1), &["nogroup (gid 65534)"]);
-    // A region from before the group was named is given to it.
+    // A region created before the group was configured is given to it.
     chown(&file, None, Some(0)).unwrap();
     mode(&file, 0o600);
     Region::create_or_open(place(), &Sizes::SMALL, SEED).unwrap();
@@ -174,7 +174,7 @@ fn what_is_written_over_the_header_changes_no_seed_that_is_in_use() {
     assert_eq!(region.hash_seed(), SEED);
 }
 
-/// Run by the test below in a process of its own, which ends by it.
+/// Run by the test below in a process of its own, which it ends.
 #[test]
 fn has_its_file_cut() {
     let Some(path) = std::env::var_os("WEIR_TEST_CUT") else { return };

@@ -1,5 +1,5 @@
-//! A region in kernel maps is what a region in a file is, and either takes over from the other.
-//! Root is needed, and a kernel with BPF.
+//! A region in kernel maps behaves like a region in a file, and either can take over the other.
+//! Requires root and a kernel with BPF.
 
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ use crate::layout::SECTIONS;
 use crate::record::{Backend, FrontendKey, NONE, Service};
 use crate::writer::Writer;
 
-/// A folder of this test's own, which goes with all that is in it.
+/// A folder for this test, which is removed with its contents.
 struct Folder(Place);
 
 impl Folder {
@@ -79,7 +79,7 @@ fn flow_key(n: u32) -> (FlowKey, Side) {
     FlowKey::new(SCOPE_PLAIN, 6, Addr::v4(n.to_be()), 1024, addr("203.0.113.1"), 80)
 }
 
-/// A flow, and something counted on both lcores.
+/// Inserts a flow, and increments counters of both lcores.
 fn travel(region: &Region, n: u32) {
     let flows = Flows::new(region);
     flows.recover();
@@ -111,7 +111,7 @@ fn sent(region: &Region) -> u64 {
     region.counters().sum(|page| page.arm_count(1, ArmCounter::TxPackets))
 }
 
-/// Everything in all sections.
+/// Returns the contents of all sections.
 fn dump(region: &Region) -> Vec<u64> {
     let words = SECTIONS.iter().flat_map(|section| region.words(*section));
     words.map(|word| word.load(Ordering::Relaxed)).collect()
@@ -131,14 +131,14 @@ fn a_region_of_maps_is_found_again_byte_for_byte() {
     let third = Region::open(&folder.0).unwrap();
     assert_eq!(third.tables(1).frontend(0, &key(1).addr, 80, 6), Some(web));
     assert_eq!((third.sizes(), sent(&third)), (&Sizes::SMALL, 18));
-    // A map of one section is that section.
+    // The map of a section contains that section.
     third.path_mtu(3).unwrap().store(1400, Ordering::Relaxed);
     let term = third.layout().term(Section::PathMtus);
     let mut page = Memory::reserve(4096).unwrap();
     let map = bpf::get(&folder.0.path().join("PATH_MTUS")).unwrap();
     page.cover(0, 4096, &map).unwrap();
     let mtus = page.start().cast::<AtomicU32>();
-    // SAFETY: the page has so many words, which live until `page` is dropped.
+    // SAFETY: the page has that many words, which live until `page` is dropped.
     #[expect(unsafe_code, reason = "the map without its region")]
     let mtus = unsafe { std::slice::from_raw_parts(mtus, term.count) };
     assert_eq!(mtus[3].load(Ordering::Relaxed), 1400);
@@ -190,7 +190,7 @@ fn other_sizes_seeds_and_versions_are_refused_with_what_to_type() {
     region.words(Section::Header)[1].fetch_add(1, Ordering::Relaxed);
     let version = Region::open(&folder.0).unwrap_err();
     assert!(matches!(version, RegionError::Version { .. }), "{version}");
-    // A map of other sizes under a section's name.
+    // A map of another size under a section's name.
     region.words(Section::Header)[1].fetch_sub(1, Ordering::Relaxed);
     let paths = folder.0.path().join("PATHS");
     std::fs::remove_file(&paths).unwrap();
@@ -213,10 +213,10 @@ fn commits_wait_for_programs_and_not_for_lcores() {
     let (region, folder) = Folder::made("commits");
     let reader = Region::open(&folder.0).unwrap();
     let claim = region.claim(Role::Fastpath).unwrap();
-    // An lcore that never acknowledges holds up nobody here.
+    // An lcore that never acknowledges does not block the writer here.
     region.lcores()[0].join(&region, claim.epoch(), 0);
     let mut writer = Writer::attach(&region).unwrap();
-    // More changes than there is room for, if none of it were used again.
+    // More changes than fit without reuse.
     for turn in 0..40u8 {
         let (name, last) = (format!("s{}", turn % 2), 1 + turn % 2);
         let id = serve(&mut writer, &name, last);
@@ -225,7 +225,7 @@ fn commits_wait_for_programs_and_not_for_lcores() {
         writer.remove_frontend(&key(last)).unwrap();
         writer.remove_service(id).unwrap();
         let generation = writer.commit().unwrap();
-        // No flow refers to them; that no program does was waited for.
+        // No flow refers to them, and the writer has waited until no program does.
         assert_eq!(writer.reclaim(|_| false), 1);
         let tables = reader.tables(generation);
         assert_eq!(tables.frontend(0, &key(last).addr, 80, 6), None);
@@ -247,7 +247,7 @@ fn a_generation_is_waited_for_once() {
     assert!(anonymous.grace().unwrap().is_none());
 }
 
-/// Tables, flows and counters of `old` are found in a region of `new`, once.
+/// Tables, flows and counters of `old` are taken over into a region at `new`, once.
 fn goes_over(old: &Place, new: &Place) {
     let region = Region::create_or_open(old, &Sizes::SMALL, SEED).unwrap();
     let web = serve(&mut Writer::attach(&region).unwrap(), "web", 1);
@@ -296,7 +296,7 @@ fn what_can_not_be_taken_over_is_left_and_told() {
     let (_, told) = Region::create_or_take_over(&folder.0, Some(&file.0), &sizes, SEED).unwrap();
     assert!(matches!(told, TakeOver::Left { why: RegionError::Sizes { .. } }), "{told:?}");
     assert!(told.told().unwrap().contains("region.max_flows") && file.0.exists());
-    // Programs that are still attached have flows of their own to write.
+    // Programs that are still attached may write flows.
     let links = folder.0.links().unwrap();
     std::fs::create_dir(&links).unwrap();
     let map = bpf::make("LINK", &bpf::Shape::array(8, 1)).unwrap();

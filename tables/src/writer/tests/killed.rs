@@ -1,11 +1,12 @@
-//! A writer that dies at any of its stores leaves the committed generation whole, and the next
-//! writer goes on from it.
+//! A writer killed at any of its stores leaves the committed generation intact, and the next writer
+//! continues from it.
 
 use super::*;
 use crate::note::{Member, ServiceNote};
 use crate::record::Prefix;
 
-/// Everything that a reader can see, by names and addresses: ids depend on what a dead writer took.
+/// Everything that a reader can see, by names and addresses: ids depend on what a killed writer
+/// took.
 fn seen(set: &TableSet<'_>) -> String {
     let place = |id: u32| set.backend(id).map_or(Addr::UNSPECIFIED, |b| b.addr).octets()[15];
     let name = |id: u32| set.service_name(id);
@@ -34,7 +35,7 @@ fn seen(set: &TableSet<'_>) -> String {
     format!("{frontends:?}\n{services:?}\n{backends:?}\n{tunnels:?}\n{settings:?}")
 }
 
-/// By look-up, which also walks the chains.
+/// By lookup, which also walks the chains.
 fn found(set: &TableSet<'_>) -> Vec<Option<String>> {
     let to = ["203.0.113.1", "203.0.113.2", "203.0.113.9", "2001:db8::1", "192.0.2.7"];
     let ports = [(80, 6), (443, 6), (53, 17)];
@@ -144,7 +145,7 @@ fn second(writer: &mut Writer<'_>) -> Result<u32, Refusal> {
     writer.commit()
 }
 
-/// A region with the first set committed, and with dead entries that wait for their unlinking.
+/// A region with the first set committed, and with ended entries that wait to be unlinked.
 fn prepared() -> Region {
     let region = region();
     let mut writer = Writer::attach(&region).unwrap();
@@ -180,7 +181,7 @@ fn at_every_store_the_committed_set_stays_and_the_next_writer_goes_on() {
     for ink in 0..stores {
         let region = prepared();
         let mut writer = Writer::attach_with(&region, Pen::with_ink(ink)).unwrap();
-        // What the dying writer believes doesn't matter; it may well think that it committed.
+        // The state of the killed writer does not matter; it may believe that it committed.
         let _ = second(&mut writer);
         drop(writer);
         assert_eq!(region.generation(), 3, "killed after {ink} stores");
@@ -235,7 +236,7 @@ fn an_abort_takes_everything_back() {
 fn a_damaged_table_set_is_refused_and_left_as_it_is() {
     let region = prepared();
     let (start, bytes) = region.section_ptr(Section::Backends);
-    // SAFETY: within the section; nobody else has this region.
+    // SAFETY: within the section; no other process has this region.
     #[expect(unsafe_code, reason = "damage on purpose")]
     unsafe {
         let at = start.add(8);

@@ -39,7 +39,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the tables should say.
+/// Expected contents of the tables.
 #[derive(Clone, Default, PartialEq, Debug)]
 struct Model {
     services: BTreeMap<String, BTreeSet<u8>>,
@@ -60,7 +60,7 @@ fn name_of(n: u8) -> String {
     format!("tenant/service-{n}")
 }
 
-/// What the tables do say.
+/// Actual contents of the tables.
 fn read(set: &TableSet<'_>) -> Model {
     let name = |id| set.service_name(id).unwrap();
     let place = |id: u32| set.backend(id).map_or(255, |b| b.addr.octets()[15]);
@@ -119,7 +119,8 @@ fn apply(writer: &mut Writer<'_>, model: &mut Model, step: &Step) {
             }
         }
         Step::RemoveBackend(n) => {
-            // The tables don't forbid it while slots refer to it; slowpath takes it out first.
+            // The tables do not forbid it while slots refer to it; slowpath removes it from the
+            // slots first.
             if model.services.values().any(|slots| slots.contains(n)) {
                 return;
             }
