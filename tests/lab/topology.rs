@@ -272,13 +272,14 @@ pub fn suit(ns: &Netns, ports: &[&str], plane: Plane) -> Result<()> {
     if plane.is_xdp() { speak(ns, ports) } else { quiet(ns, ports) }
 }
 
-/// Keeps the kernel of the appliance's namespace away from the ports.
+/// Keeps the kernel of the appliance's namespace from using the ports.
 ///
-/// Under the af_packet PMD it sees every frame too. The ports have no address, but the exception
-/// TAPs beside them do, and a Linux host answers for all its addresses on all its interfaces: it
-/// would answer ARP and probes a second time. Tried here (6.18, nftables 1.0.6): a packet socket
-/// takes its copy before the `netdev` ingress hook, so a drop there blinds the kernel and not the
-/// PMD. Without nf_tables, `arp_ignore` 8 and `rp_filter` 1 silence most of it; they are set too.
+/// With the af_packet PMD the kernel sees every frame too. The ports have no address, but the
+/// exception TAPs beside them do, and a Linux host answers for all its addresses on all its
+/// interfaces: it would answer ARP and probes a second time. Verified with Linux 6.18 and
+/// nftables 1.0.6: a packet socket takes its copy before the `netdev` ingress hook, so a drop
+/// there hides frames from the kernel and not from the PMD. Without nf_tables, `arp_ignore` 8 and
+/// `rp_filter` 1 suppress most answers; they are set too.
 fn quiet(ns: &Netns, ports: &[&str]) -> Result<()> {
     let chains: Vec<String> = ports
         .iter()
