@@ -39,7 +39,7 @@ const AWS: &str = "[aws]\ncluster = \"north\"\nquiet_s = 1\n\n[flows]\ntcp_close
 /// The result of one step of the emulator: the target's state, and whether its probe succeeded.
 type Look = (State, bool);
 
-/// AWS for the lab, while it runs.
+/// The emulated AWS of the lab, while it runs.
 struct Aws {
     standin: Standin,
     gateway: Arc<Gateway>,
