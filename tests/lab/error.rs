@@ -69,7 +69,7 @@ pub enum LabError {
         /// The end of its log.
         words: String,
     },
-    /// An invalid request to the lab.
+    /// Any other error, described in text.
     #[error("{0}")]
     Asked(String),
     /// Packets left the pipeline without a verdict.

@@ -36,9 +36,9 @@ impl Traffic {
         let mut clients = Vec::new();
         for ((ns, sources, beyond), names) in ways.into_iter().zip(names) {
             let usual = Load { sources, pause, per_connection: 10, ..Load::new(web, u64::MAX) };
-            // Enough connections that each backend gets some: of three backends, one is missed by 48
-            // connections once in 280 million times. Their request rate equals that of six workers
-            // with the others' pause.
+            // Enough connections that each backend gets some: of three backends, a given one is
+            // missed by 48 connections once in 280 million times. Their request rate equals that of
+            // six workers with the others' pause.
             let pause = pause * 4;
             let steady = Load { workers: 24, per_connection: u64::MAX, pause, ..usual.clone() };
             let beyond = Load { target: beyond, workers: 2, ..usual.clone() };

@@ -121,8 +121,7 @@ impl<M: Maps> MapPlane<M> {
     }
 
     /// Deletes the frontends that are not desired, and the rows that no frontend needs: at most
-    /// `at_most`, and returns whether that was all. Continues after a failure, and returns the first
-    /// one.
+    /// `at_most`. Returns whether that was all. Continues after a failure, and returns the first.
     pub(super) fn prune_rows(
         &mut self,
         wanted: &dyn Fn(&Address) -> bool,

@@ -38,8 +38,8 @@ pub fn cable(one: End<'_>, two: End<'_>) -> Result<()> {
     one.ns.ip(&[&link])?;
     for end in [one, two] {
         let device = end.device;
-        // The kernel does not skip duplicate address detection for an IPv6 address immediately by
-        // the sysctl, only by this flag.
+        // With the sysctl alone an IPv6 address stays tentative for a moment; this flag skips
+        // duplicate address detection immediately.
         let flag = |address: &str| if address.contains(':') { " nodad" } else { "" };
         let add = |address: &str| format!("address add {address} dev {device}{}", flag(address));
         let addresses = end.addresses.iter().map(|address| add(address));
