@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Command line: the frames to send; everything before `--` is passed to DPDK.
+/// Send frames into a port and count those that return; arguments before `--` go to DPDK.
 #[derive(Parser)]
 #[command(name = "generate")]
 struct Arguments {

@@ -31,7 +31,7 @@ use tables::flow::Flows;
 use tables::reason::DropReason;
 use tables::region::Region;
 
-/// Command line: the case to measure; everything before `--` is passed to DPDK.
+/// Measure Weir's packet path; arguments before `--` are passed to DPDK.
 #[derive(Parser)]
 #[command(name = "journey")]
 struct Arguments {

@@ -28,7 +28,7 @@ use load::Load;
 use restart::Restart;
 use rounds::{Plane, Round, Rounds};
 
-/// Measures the control plane: objects in, planes written, objects out.
+/// Measure the control plane: insert and delete objects, change one, restart.
 #[derive(Parser)]
 struct Args {
     /// Set the number of services, each with a frontend
