@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints a filter for nextest: the tests of the crates that differ from BASE (HEAD~1 unless set),
-# committed or not, and of all crates that depend on them. Labs are left out unless they changed
+# Prints a filter for nextest: the tests of the crates that differ from BASE (default: HEAD~1),
+# committed or not, and of all crates that depend on them. Labs are excluded unless they changed
 # themselves: they take most of the time, and `make lab` runs them.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -17,8 +17,8 @@ while read -r file; do
   esac
   folder=$(dirname "$file")
   until [[ -e $folder/Cargo.toml ]]; do folder=$(dirname "$folder"); done
-  # The programs for the kernel are workspaces of their own, built by the crates around them. Those
-  # of the tests are made of the loader's sources too.
+  # The BPF programs are separate workspaces, which the enclosing crates build. Those of the tests
+  # also use the loader's sources.
   [[ $folder == ebpf-fallback* ]] && folder=ebpf-fallback crates[xdp-test-programs]=1
   [[ $folder == tests/xdp* ]] && folder=tests/xdp
   [[ $folder == . || $folder == tests/oracle || $folder == */fuzz ]] && continue

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Prints the name of the one nightly compiler that fuzzing, Miri and the sanitizers use, with the
-# components that are named as arguments. It is installed where it is missing; where that fails,
-# so does this, and names what could not be had.
+# Prints the name of the nightly toolchain that fuzzing, Miri and the sanitizers use, and installs
+# it, with the components given as arguments, if it is missing. If that fails, the script fails and
+# names the missing toolchain or component.
 set -euo pipefail
-# The compiler of this toolchain was built the day before.
+# The build date of this toolchain's compiler is the day before.
 toolchain=nightly-2026-05-20
 built=2026-05-19
 if ! command -v rustup > /dev/null; then
   echo "nightly: there is no rustup; install $toolchain with: ${*:-no components}" >&2
   exit 1
 fi
-# A machine that calls the same compiler `nightly` needs no second copy.
+# If the installed `nightly` is the same compiler, it is used instead of a second copy.
 if rustc +nightly --version 2> /dev/null | grep --quiet " $built)"; then
   toolchain=nightly
 elif ! rustc "+$toolchain" --version > /dev/null 2>&1; then

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what building, testing and showing Weir needs and this machine lacks. Fast and silent
-# where nothing is missing, so every other command may call it first.
+# Installs missing packages and tools for building, testing and demonstrating Weir. Fast and silent
+# if nothing is missing, so other commands call it first.
 set -euo pipefail
 
 if [[ $(uname --machine) == x86_64 ]] && ! grep -qw avx2 /proc/cpuinfo; then
@@ -9,33 +9,33 @@ if [[ $(uname --machine) == x86_64 ]] && ! grep -qw avx2 /proc/cpuinfo; then
   exit 1
 fi
 
-# What for: `docs` needs mdbook only, `demo` and `demo xdp` little, the tests (no word) all of these,
-# `guest` and `check` a few things more.
+# The purpose: `docs` needs mdbook only, `demo` and `demo xdp` few packages, tests (no argument) all
+# of these, `guest` and `check` some in addition.
 purpose=${1-}
 
 packages=(
-  # A linker and a C compiler (the DPDK shim, the C peer of the benchmarks).
+  # A linker and a C compiler (the DPDK shim, the benchmarks' C loop).
   gcc libc6-dev make pkg-config
   # DPDK's headers and archives.
   libdpdk-dev
-  # The lab: namespaces and veth, sysctl, offloads off, the kernel kept from answering.
+  # The lab: namespaces and veth, sysctl, offloads, packet filters, setpriv.
   iproute2 procps ethtool nftables util-linux
 )
 if [[ $purpose == docs ]]; then
   packages=(gcc libc6-dev)
 elif [[ $purpose != demo ]]; then
   packages+=(
-    # dpdk-testpmd, which is generator and peer of the benchmarks.
+    # dpdk-testpmd, the generator and a reference of the benchmarks.
     dpdk-dev
-    # A second decoder.
+    # An independent packet decoder.
     tshark
-    # Real routers, which tests start in namespaces of their own: neighbours for BGP and BFD.
+    # Real routers as BGP and BFD neighbors, which tests start in namespaces.
     frr bird2 gobgpd
-    # The API as others see it: certificates, a client, and schemathesis' own Python.
+    # API tests: certificates, an HTTP client, and a Python environment for schemathesis.
     openssl curl python3-venv
     # promtool checks the metrics, systemd-analyze the units.
     prometheus systemd
-    # A command of the book takes an answer apart.
+    # For a command of the book.
     jq
   )
 fi
@@ -83,22 +83,22 @@ if ((${#missing[@]})); then
   fi
   echo "setup: installing ${missing[*]}"
   "${as_root[@]}" apt-get update -qq
-  # The routers' packages would start them on this machine itself. Debian asks this file before it
-  # starts a service (invoke-rc.d); one that is there already is somebody's own word.
+  # The routers' packages would start their daemons on this machine. invoke-rc.d runs this policy
+  # script before it starts a service; an existing one is not replaced.
   deny=/usr/sbin/policy-rc.d
   if ! [[ -e $deny ]]; then
     trap '"${as_root[@]}" rm -f "$deny"' EXIT
     printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$deny" > /dev/null
     "${as_root[@]}" chmod 755 "$deny"
   fi
-  # noninteractive: tshark asks who may capture.
+  # noninteractive: tshark's package asks which users may capture.
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
     apt-get install --yes --no-install-recommends -qq "${missing[@]}" > /dev/null
   if [[ $(trap -p EXIT) ]]; then
     "${as_root[@]}" rm "$deny"
     trap - EXIT
   fi
-  # Nor at the next boot; where somebody had one installed, it is his.
+  # Nor must they start at the next boot, unless they were installed before.
   for unit in frr:frr bird2:bird gobgpd:gobgpd prometheus:prometheus; do
     if [[ " ${missing[*]} " == *" ${unit%:*} "* ]] && command -v systemctl > /dev/null; then
       "${as_root[@]}" systemctl --quiet disable "${unit#*:}" 2> /dev/null ||
@@ -129,9 +129,9 @@ if [[ $purpose == docs ]]; then
   exit 0
 fi
 
-# The XDP programs: Rust makes its core library for BPF from source, and
-# bpf-linker makes one program of it. This version opens the LLVM of the compiler itself, later ones
-# want an LLVM of their own. Into the clone, so that no other version that somebody has is replaced.
+# The XDP programs: Rust builds its core library for BPF from source, and bpf-linker links them.
+# This version uses the compiler's LLVM, later ones need a separate LLVM. It is installed below
+# the clone, so that it does not replace another version.
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 linker=0.10.2
 if ! [[ -d $(rustc --print sysroot)/lib/rustlib/src/rust/library/core ]]; then
@@ -167,7 +167,7 @@ if [[ $purpose == check ]]; then
   done
 fi
 
-# What drives the API by its own document, with all that it needs beside it.
+# schemathesis tests the API against its OpenAPI document.
 schemathesis=4.32.5
 if [[ $(.tools/schemathesis/bin/schemathesis --version 2> /dev/null) != *" $schemathesis" ]]; then
   echo "setup: installing schemathesis $schemathesis into .tools (a minute)"
@@ -177,7 +177,7 @@ if [[ $(.tools/schemathesis/bin/schemathesis --version 2> /dev/null) != *" $sche
     "schemathesis==$schemathesis"
 fi
 
-# Another AWS than our own stand-in: a second opinion on the wire format.
+# moto, an independent AWS emulator, verifies the wire format.
 moto=5.2.5
 if [[ $(.tools/moto/bin/pip show moto 2> /dev/null) != *"Version: $moto"* ]]; then
   echo "setup: installing moto $moto into .tools (a minute)"

@@ -1,8 +1,8 @@
-# Functions for tests that need another kernel than this machine's: a root of busybox and a few
-# programs as an initial RAM disk, started in an emulated machine. Sourced by ebpf-fallback/guest.sh
-# and slowpath/bgp/tcp-ao.sh.
+# Functions for tests that need another kernel than this machine's: an initial RAM disk of busybox
+# and a few programs, booted in an emulated machine. Sourced by ebpf-fallback/guest.sh and
+# slowpath/bgp/tcp-ao.sh.
 
-# vm_needs TOOL...: ends with the names of missing tools.
+# vm_needs TOOL...: exits with a message that names a missing tool, if there is one.
 vm_needs() {
   local tool
   for tool in qemu-system-x86_64 busybox cpio dpkg apt-get cargo "$@"; do
@@ -13,9 +13,9 @@ vm_needs() {
   done
 }
 
-# vm_test FOLDER TEST: builds the test of the package in this folder and prints where its program is.
-# Of the whole workspace, as everything else is built: of one package alone, cargo would build the
-# dependencies anew with that package's features.
+# vm_test FOLDER TEST: builds the test of the package in this directory and prints its program's
+# path. The build covers the whole workspace: for a single package, cargo would rebuild the
+# dependencies with that package's features.
 vm_test() {
   local program
   program=$(cargo test --workspace --test "$2" --no-run --message-format json \
@@ -28,7 +28,7 @@ vm_test() {
   echo "$program"
 }
 
-# vm_root ROOT APPLET...: an empty root with busybox under the names of these applets.
+# vm_root ROOT APPLET...: creates a root file system of busybox with these applets.
 vm_root() {
   local root=$1 applet
   rm -rf "$root"
@@ -39,11 +39,11 @@ vm_root() {
   done
 }
 
-# vm_add ROOT PROGRAM [NAME]: copies a program and the libraries that it is linked with.
+# vm_add ROOT PROGRAM [NAME]: copies a program and its shared libraries.
 vm_add() {
   local root=$1 library
   cp -L "$2" "$root/bin/${3:-${2##*/}}"
-  # A static program has none, and ldd says so by failing.
+  # ldd fails for a static program, which has none.
   { ldd "$2" || true; } | awk '/=> \// { print $3 } /^\t\/lib/ { print $1 }' \
     | while read -r library; do
       mkdir -p "$root$(dirname "$library")"
@@ -51,8 +51,8 @@ vm_add() {
     done
 }
 
-# vm_boot FOLDER KERNEL MEMORY_MIB COMMAND: starts the kernel with FOLDER/root, has it run COMMAND,
-# prints what it prints, and fails unless COMMAND succeeds.
+# vm_boot FOLDER KERNEL MEMORY_MIB COMMAND: boots the kernel with FOLDER/root, runs COMMAND there,
+# prints its output, and fails unless COMMAND succeeds.
 vm_boot() {
   local folder=$1 kernel=$2 memory=$3 command=$4
   cat > "$folder/root/init" <<I

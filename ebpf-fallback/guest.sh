@@ -1,8 +1,8 @@
 #!/bin/bash
-# Runs tests/journey.rs on Debian 12's own kernel, 6.1, in a virtual machine: its verifier is
-# another one than that of newer kernels, and knows less. Prints what the test prints (how many
-# instructions were verified of each stage), and fails as it fails. The machine is emulated, so that
-# this runs wherever a program can be built; that takes a minute or two, and says nothing of speed.
+# Runs tests/journey.rs on Debian 12's kernel, 6.1, in a virtual machine: its verifier is stricter
+# than that of newer kernels. Prints the test's output (the number of verified instructions of each
+# stage), and fails if the test fails. The machine is emulated, so that this runs on every build
+# machine; it takes a minute or two, and does not measure performance.
 #
 #   make guest                          # installs the emulator, and:
 #   ebpf-fallback/guest.sh [FOLDER]     # default: target/guest, which keeps the kernel

@@ -1,4 +1,4 @@
-//! Builds the C peer (`peers/loop.c`) with the C compiler, linked as our own programs are.
+//! Compiles and links the C comparison program (`peers/loop.c`) against DPDK.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,9 +18,9 @@ fn main() -> ExitCode {
 fn build() -> Result<(), String> {
     let variable = |name: &str| std::env::var(name).map_err(|_| format!("{name} is not set"));
     let program = PathBuf::from(variable("OUT_DIR")?).join("loop");
-    // What dpdk-bindings found out of the installed DPDK.
+    // Compiler and linker flags that dpdk-bindings found for the installed DPDK.
     let (flags, link) = (variable("DEP_DPDK_CFLAGS")?, variable("DEP_DPDK_LINK")?);
-    // A peer is optimised whatever our own profile is.
+    // The comparison program is always optimized, whatever cargo profile is active.
     let compiler = cc::Build::new().opt_level(3).debug(false).warnings(false).get_compiler();
     let outcome = compiler
         .to_command()

@@ -1,4 +1,4 @@
-//! The lab: namespaces, emulated gateways, real backends, real clients, and the daemons under test.
+//! The lab: namespaces, emulated gateways, real backends and clients, and the daemons under test.
 //!
 //! ```text
 //!   aws-client   aws-server   azure-client   azure-server        lan: a bridge
@@ -9,7 +9,7 @@
 //!                     ingress ---------- weir --------------------- egress
 //! ```
 //!
-//! Everything is made by code, lives in nameless namespaces and is gone when the process is gone.
+//! The lab is created by code, uses unnamed namespaces, and disappears with its process.
 
 pub mod capture;
 pub mod client;

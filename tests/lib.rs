@@ -1,4 +1,4 @@
-//! The lab and the cases: what proves that Weir does what it says.
+//! The test lab, the cases as data, and frames built independently of `packet`.
 
 #![forbid(unsafe_code)]
 

@@ -1,14 +1,14 @@
-/* The limit that Weir's poll loop is measured against: the least that a forwarder can do, in C,
- * all inline. One lcore receives bursts, swaps what testpmd's modes of the same names swap, and
- * sends: between two ports crosswise, or on a single port back where it came from.
+/* The reference for Weir's poll loop: the minimum work of a forwarder, in C, all inline. One lcore
+ * receives bursts, swaps what testpmd's modes of the same names swap, and sends: crosswise between
+ * two ports, or back through a single port.
  *
  *   loop <EAL arguments> -- io|macswap|5tswap <seconds> [burst]
  *
- * Prints "Mpps <packets sent a second, in millions>" once a second.
+ * Prints "Mpps <packets sent per second, in millions>" once a second.
  *
- * Every buffer is filled with a UDP/IPv4 frame at the start. net_null does not touch a buffer's
- * bytes, so 5tswap does its whole work there; testpmd's on net_null finds zeros and swaps MAC
- * addresses only. */
+ * Every buffer is filled with a UDP/IPv4 frame at the start. net_null does not modify a buffer's
+ * bytes, so 5tswap does its complete work there; testpmd's 5tswap on net_null finds zeros and swaps
+ * MAC addresses only. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,7 +92,7 @@ static __rte_always_inline uint64_t forward(uint16_t from, uint16_t to, enum mod
 				swap_five(eth);
 			else
 				swap_macs(eth);
-			/* What a received packet carries means other things when it is sent. */
+			/* Flags of a received packet have another meaning on transmit. */
 			v[i]->ol_flags &= RTE_MBUF_F_INDIRECT | RTE_MBUF_F_EXTERNAL;
 			v[i]->vlan_tci = 0;
 			v[i]->vlan_tci_outer = 0;

@@ -1,4 +1,5 @@
-//! Comparisons: cases in alternation, round after round, and their ratios to a limit.
+//! Comparisons: cases that run in alternation, round after round, and their ratios to a
+//! reference.
 
 use crate::process::{Outcome, Program, Running};
 use std::fmt::Write as _;
@@ -6,124 +7,124 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Cases that are worth setting side by side.
+/// Cases that are compared with each other.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// What is compared, for a person.
+    /// The title for the output.
     pub title: String,
-    /// The case that the others are stated as ratios of; by convention the first.
+    /// The cases; the others are stated as ratios of the first one.
     pub cases: Vec<Case>,
-    /// The number of the case that only receives and sends, where some cases write their frames
-    /// anew: what that costs is the time of a case that does nothing else, less that of this one.
+    /// The index of the case that only receives and sends, if some cases rewrite their frames:
+    /// the cost of rewriting is the time of a case that does nothing else, less that of this one.
     pub passes: Option<usize>,
-    /// What the rows of [`Comparison::rows`] state.
+    /// The unit of the figures in [`Comparison::rows`].
     pub unit: Unit,
 }
 
-/// What a figure of a row in PROMISES.md is.
+/// The unit of a figure in PROMISES.md.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
-    /// Nanoseconds a packet; net of refill where that is known.
+    /// Nanoseconds per packet; net of refill where that is known.
     Nanoseconds,
-    /// Millions a second.
+    /// Millions per second.
     Millions,
 }
 
-/// One thing measured.
+/// One measured configuration.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// Its name in the table.
+    /// The name in the table.
     pub name: String,
-    /// Its programs, in the order of their start. The first polls; one with a generator has two.
+    /// The programs in the order of their start. The first polls; one with a generator has two.
     pub programs: Vec<Program>,
-    /// Which program's rate counts.
+    /// The index of the program whose rate counts.
     pub counts: usize,
-    /// The socket at which its programs meet, if they do: the first makes it, the second waits for
-    /// it. One that a killed program left behind is removed before each run.
+    /// The socket that connects the programs, if any: the first creates it, the second waits for
+    /// it. A stale one of a killed program is removed before each run.
     pub socket: Option<PathBuf>,
-    /// The number of the case that writes the same frames and does nothing else, where this one
-    /// writes each frame anew before it forwards it.
+    /// The index of the case that writes the same frames and does nothing else, if this one
+    /// writes each frame before it forwards it.
     pub writes: Option<usize>,
-    /// The row and the column that its figure has in PROMISES.md.
+    /// The row and the column of the figure in PROMISES.md.
     pub cell: Option<(String, &'static str)>,
 }
 
-/// How long and how often.
+/// The duration and the number of repetitions.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     /// Rounds over all cases.
     pub rounds: usize,
-    /// Seconds of each run, 5 or more; 3 of them are warming up.
+    /// Seconds of each run, at least 5; the first 3 are warm-up.
     pub seconds: u64,
-    /// A run whose pollers had less of their cores than this is repeated, at most twice.
+    /// The minimum share of its core for a poller. A run below it is repeated, at most twice.
     pub least_share: f64,
 }
 
-/// One run of a case.
+/// The result of one run of a case.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Sample {
-    /// Million packets a second, the median over the run's seconds.
+    /// Million packets per second, the median over the run's seconds.
     pub mpps: f64,
     /// The smallest share of a core that one of its pollers had.
     pub share: f64,
 }
 
-/// Why a run gave no figure.
+/// The reason why a run has no figure.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// A program that could not be started.
+    /// A program could not be started.
     #[error("{program}: {error}; `make setup` installs what is missing")]
     Start {
         /// The program.
         program: String,
-        /// The system's reason.
+        /// The system's error.
         error: io::Error,
     },
-    /// A program that told no rate.
+    /// A program printed no rate.
     #[error("{case}: no rate from `{command}`; its last lines:\n{lines}")]
     Silent {
         /// The case.
         case: String,
-        /// The whole command.
+        /// The complete command.
         command: String,
-        /// What it printed last.
+        /// Its last lines of output.
         lines: String,
     },
 }
 
 impl Case {
-    /// A case of one program.
+    /// Creates a case of one program.
     pub fn alone(name: &str, program: Program) -> Case {
         let programs = vec![program];
         let name = name.to_string();
         Case { name, programs, counts: 0, socket: None, writes: None, cell: None }
     }
 
-    /// The same, known to write each frame anew, as the case of this number does.
+    /// Marks the case as writing each frame, as the case with index `writes` does.
     pub fn refilling(self, writes: usize) -> Case {
         Case { writes: Some(writes), ..self }
     }
 
-    /// The same, with its figure in this row and column.
+    /// Places the figure in this row and column.
     pub fn in_row(self, row: &str, column: &'static str) -> Case {
         Case { cell: Some((row.to_string(), column)), ..self }
     }
 
-    /// A forwarder and a generator that meet at a socket; the packets that came back to the
-    /// generator are the rate.
+    /// Creates a case of a forwarder and a generator that are connected by a socket; the rate is
+    /// that of the packets which return to the generator.
     pub fn fed(name: &str, forwarder: Program, generator: Program, socket: &str) -> Case {
         let case = Case::alone(name, forwarder);
         let programs = [case.programs, vec![generator]].concat();
         Case { programs, counts: 1, socket: Some(PathBuf::from(socket)), ..case }
     }
 
-    /// Runs it once.
+    /// Runs the case once.
     ///
     /// # Errors
-    /// [`RunError`] names the program that gave no figure.
+    /// [`RunError`] names the program that produced no figure.
     pub fn run(&self, seconds: u64) -> Result<Sample, RunError> {
         if let Some(socket) = &self.socket {
-            // Most often there is none; if it cannot be removed, the program will say so.
+            // Usually there is none; if it cannot be removed, the program reports the error.
             let _ = std::fs::remove_file(socket);
         }
         let mut live = Vec::new();
@@ -146,7 +147,8 @@ impl Case {
         }
         let failed = live.iter_mut().any(Running::has_failed);
         let share = live.iter().map(Running::share).fold(f64::INFINITY, f64::min);
-        // The forwarder first: memif of DPDK 22.11 may crash a forwarder whose peer goes away.
+        // Stop the forwarder first: memif of DPDK 22.11 may crash a forwarder whose peer
+        // disappears.
         let outcomes: Vec<Outcome> = live.into_iter().map(|program| program.stop()).collect();
         match outcomes.get(self.counts).and_then(|o| median(&o.rates)) {
             Some(mpps) if mpps > 0.0 && !failed => Ok(Sample { mpps, share }),
@@ -154,14 +156,14 @@ impl Case {
         }
     }
 
-    /// Waits for the first program to listen. When it does not, the second one says so.
+    /// Waits for the first program to listen. On a timeout, the second one reports the error.
     fn meet(&self) {
         let patience = Instant::now() + Duration::from_secs(10);
         let there = || self.socket.as_ref().is_none_or(|socket| socket.exists());
         while !there() && Instant::now() < patience {
             std::thread::sleep(Duration::from_millis(50));
         }
-        // It exists a moment before it listens.
+        // The socket exists a moment before the program listens.
         std::thread::sleep(Duration::from_millis(200));
     }
 
@@ -178,10 +180,11 @@ impl Case {
 }
 
 impl Comparison {
-    /// Runs all cases in alternation and prints each figure as it comes, then the table.
+    /// Runs all cases in alternation, prints each figure when it is available, and then the
+    /// table.
     ///
     /// # Errors
-    /// [`RunError`] of the first case that gave no figure.
+    /// [`RunError`] of the first case that produced no figure.
     pub fn run(&self, effort: &Effort) -> Result<(), RunError> {
         println!("\n{}", self.title);
         let mut samples = vec![Vec::new(); self.cases.len()];
@@ -192,7 +195,7 @@ impl Comparison {
                     if sample.share >= effort.least_share {
                         break;
                     }
-                    // Something else had the core: that figure is the something else's.
+                    // Another process used the core, so the figure is invalid.
                     sample = case.run(effort.seconds)?;
                 }
                 println!(
@@ -207,19 +210,19 @@ impl Comparison {
         Ok(())
     }
 
-    /// The median rate of a case.
+    /// Returns the median rate of a case.
     fn middle(&self, at: usize, samples: &[Vec<Sample>], least_share: f64) -> Option<f64> {
         median(&rates(samples.get(at)?, least_share))
     }
 
-    /// What writing a frame anew costs a case in nanoseconds, where that is known.
+    /// Returns the cost of writing a frame in nanoseconds, if it is known.
     fn refill_ns(&self, at: usize, samples: &[Vec<Sample>], least_share: f64) -> Option<f64> {
         let ns = |at| Some(1000.0 / self.middle(at, samples, least_share)?);
         Some(ns(self.cases.get(at)?.writes?)? - ns(self.passes?)?)
     }
 
-    /// The figures of the cases that have a cell, as rows for PROMISES.md: the columns in the order
-    /// in which they come, and what the last is of the first.
+    /// Returns the figures of the cases that have a cell, as rows for PROMISES.md: the columns in
+    /// order of appearance, and the ratio of the last to the first.
     pub fn rows(&self, samples: &[Vec<Sample>], least_share: f64) -> String {
         let (mut rows, mut columns) = (Vec::<&str>::new(), Vec::<&str>::new());
         for (row, column) in self.cases.iter().filter_map(|case| case.cell.as_ref()) {
@@ -265,8 +268,8 @@ impl Comparison {
         text
     }
 
-    /// Medians, spread, nanoseconds and ratios to the first case; both once more net of refill
-    /// where that is known.
+    /// Formats medians, spread, nanoseconds and ratios to the first case; the last two again net
+    /// of refill where it is known.
     pub fn table(&self, samples: &[Vec<Sample>], least_share: f64) -> String {
         let net = if self.passes.is_some() { "  net ns net ratio" } else { "" };
         let mut text = format!(
@@ -301,7 +304,7 @@ impl Comparison {
 }
 
 impl Unit {
-    /// The head of the first column of rows in this unit.
+    /// Returns the head of the first column of rows in this unit.
     const fn name(self) -> &'static str {
         match self {
             Unit::Nanoseconds => "ns a packet, net",
@@ -310,14 +313,15 @@ impl Unit {
     }
 }
 
-/// The rates of the rounds that had their cores; of all rounds where none had.
+/// Returns the rates of the rounds with a sufficient share of their cores, or all if there is
+/// none.
 fn rates(samples: &[Sample], least_share: f64) -> Vec<f64> {
     let kept: Vec<f64> =
         samples.iter().filter(|s| s.share >= least_share).map(|s| s.mpps).collect();
     if kept.is_empty() { samples.iter().map(|s| s.mpps).collect() } else { kept }
 }
 
-/// The upper middle value.
+/// Returns the median; of an even number of values, the upper middle one.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,8 +1,8 @@
-//! The packets of many flows, written into buffers that come without contents.
+//! Writes the packets of many flows into buffers without contents.
 //!
-//! Writing is part of every figure taken between `net_null` ports, so it is as cheap as it can be
-//! made: a copy of a fixed length, and two moves over it for what tells flows apart. The order is
-//! computed, not remembered, so that it takes no cache from the flow table.
+//! Writing is part of every figure taken between `net_null` ports, so it is as cheap as possible:
+//! a copy of a fixed length, and two stores for the fields that differ between flows. The order
+//! is computed, not stored, so that it takes no cache space from the flow table.
 
 use crate::world::{
     FRONTENDS, Family, GATEWAY, MACS, Work, frontend_base, frontends, stranger_base,
@@ -10,7 +10,7 @@ use crate::world::{
 use ::tests::frames::{Frame, aws_options, tcp};
 use std::net::IpAddr;
 
-/// Bytes of a frame from the gateway: 64 inside its tunnel, of either family.
+/// Bytes of a frame from the gateway: 64 inside its tunnel, for both address families.
 pub const REQUEST: usize = 146;
 
 /// Bytes of a backend's answer.
@@ -19,16 +19,16 @@ pub const ANSWER: usize = 78;
 /// Bytes in front of a request's inner packet: Ethernet, IPv4, UDP, GENEVE, AWS's options.
 pub const INNER: usize = REQUEST - 64;
 
-/// Bytes in front of an answer's packet.
+/// Bytes in front of an answer's IP packet.
 pub const PLAIN: usize = ANSWER - 64;
 
-/// Ports that a client uses.
+/// Source ports per client address.
 const CLIENT_PORTS: u32 = 1 << 14;
 
-/// Gateway nodes by which each endpoint's packets come, where there are several.
+/// Gateway nodes that carry the packets of each endpoint, where there are several.
 const NODES: u32 = 4;
 
-/// The numbers below a bound, each once in a round, in an order that no cache can guess.
+/// The numbers below a bound, each once per round, in an order that caches cannot predict.
 #[derive(Clone, Copy, Debug)]
 pub struct Order {
     at: u32,
@@ -37,17 +37,17 @@ pub struct Order {
 }
 
 impl Order {
-    /// The numbers below `bound`, 1 or more.
+    /// Creates an order of the numbers below `bound`, which is at least 1.
     pub fn new(bound: u32) -> Order {
         Order { at: 0, mask: bound.next_power_of_two() - 1, bound }
     }
 
-    /// The next number.
+    /// Returns the next number.
     #[inline(always)]
     pub fn step(&mut self) -> u32 {
         loop {
-            // With such a factor and an odd summand all numbers up to the mask come before one
-            // comes again (Hull and Dobell).
+            // A full-period linear congruential generator (Hull and Dobell): with this factor and
+            // an odd increment, all numbers up to the mask occur before one repeats.
             self.at = self.at.wrapping_mul(1_664_525).wrapping_add(1_013_904_223) & self.mask;
             if self.at < self.bound {
                 return self.at;
@@ -56,7 +56,7 @@ impl Order {
     }
 }
 
-/// What tells one TCP packet from another: the low words of its addresses, and its ports.
+/// The fields that differ between flows: the low words of the addresses, and the TCP ports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Ends {
     src: u32,
@@ -65,20 +65,20 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Those of the TCP packet in `ip`, which has no options or extension headers.
+    /// Reads them from the TCP packet in `ip`, which has no options or extension headers.
     fn of(ip: &[u8], family: Family) -> Ends {
         let (src, dst) = places(family);
         let word = |at: usize| ip[at..].first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
         Ends { src: word(src), dst: word(dst), ports: word(dst + 4) }
     }
 
-    /// Those of what comes back.
+    /// Returns the ends of the opposite direction.
     fn back(self) -> Ends {
         Ends { src: self.dst, dst: self.src, ports: self.ports.rotate_left(16) }
     }
 }
 
-/// Where in an IP header the last words of the addresses are; the ports follow.
+/// Returns the offsets of the addresses' last words in an IP header; the ports follow the second.
 #[inline(always)]
 fn places(family: Family) -> (usize, usize) {
     match family {
@@ -87,7 +87,7 @@ fn places(family: Family) -> (usize, usize) {
     }
 }
 
-/// A frame of `LEN` bytes whose TCP packet begins at `IP`.
+/// A frame of `LEN` bytes whose IP packet begins at `IP`.
 #[derive(Clone, Debug)]
 struct Template<const LEN: usize, const IP: usize> {
     bytes: [u8; LEN],
@@ -99,7 +99,7 @@ struct Template<const LEN: usize, const IP: usize> {
 }
 
 impl<const LEN: usize, const IP: usize> Template<LEN, IP> {
-    /// Of that frame, which must be so long.
+    /// Creates a template of `frame`, whose length must be `LEN`.
     fn new(frame: &Frame, family: Family) -> Self {
         let mut bytes = [0; LEN];
         bytes.copy_from_slice(&frame.bytes());
@@ -108,12 +108,13 @@ impl<const LEN: usize, const IP: usize> Template<LEN, IP> {
         Template { bytes, family, hops: half(8).into(), sum }
     }
 
-    /// Writes it into `frame` with other ends, its IPv4 header checksum right, its TCP checksum the
-    /// template's (nobody on the way looks at it). False when `frame` has another length.
+    /// Writes the template into `frame` with other ends. The IPv4 header checksum is correct; the
+    /// TCP checksum remains the template's, since nothing on the path verifies it. Returns false
+    /// if `frame` has another length.
     #[inline(always)]
     fn write(&self, ends: Ends, frame: &mut [u8]) -> bool {
         let Ok(frame) = <&mut [u8; LEN]>::try_from(frame) else { return false };
-        // In two parts, since one copy of more than 128 bytes would be a call.
+        // In two parts, since a single copy of more than 128 bytes would compile to a call.
         frame[..64].copy_from_slice(&self.bytes[..64]);
         frame[64..].copy_from_slice(&self.bytes[64..]);
         let (src, dst) = (u64::from(ends.src), u64::from(ends.dst));
@@ -133,12 +134,12 @@ impl<const LEN: usize, const IP: usize> Template<LEN, IP> {
     }
 }
 
-/// The checksum of an IPv4 header (RFC 1071) whose other fields have this sum.
+/// Returns the checksum of an IPv4 header (RFC 1071) whose other fields have this sum.
 #[inline(always)]
 fn checksum(others: u32, ends: &Ends) -> u64 {
     let halves = |word: u32| (word >> 16) + (word & 0xffff);
     let sum = others + halves(ends.src) + halves(ends.dst);
-    // Eleven halves at most: one carry after the first fold.
+    // At most eleven halves: one carry after the first fold.
     let sum = halves(halves(sum));
     u64::from(!sum & 0xffff)
 }
@@ -150,7 +151,7 @@ fn store<const N: usize>(frame: &mut [u8], at: usize, bytes: [u8; N]) {
     }
 }
 
-/// The first client.
+/// Returns the first client's address and port.
 fn client(family: Family) -> &'static str {
     match family {
         Family::V4 => "10.64.0.0:1024",
@@ -158,27 +159,27 @@ fn client(family: Family) -> &'static str {
     }
 }
 
-/// What an AWS gateway sends, a frame for each flow.
+/// The frames of an AWS gateway, one per flow.
 #[derive(Clone, Debug)]
 pub struct Requests {
-    /// One for each pair of an endpoint and a gateway node, a power of two.
+    /// One per pair of an endpoint and a gateway node; their number is a power of two.
     templates: Vec<Template<REQUEST, INNER>>,
     first: Ends,
-    /// To how many frontends.
+    /// The number of frontends that the flows are spread over.
     frontends: u32,
-    /// The ends change places: what the other side sends by the same gateway.
+    /// Source and destination are swapped: the other side's packets through the same gateway.
     reversed: bool,
 }
 
 impl Requests {
-    /// Packets of TCP connections that are under way: to frontends, or to nobody's addresses where
-    /// the work is to return them.
+    /// Creates packets of established TCP connections: to frontends, or to addresses without a
+    /// service where the work is to return them.
     pub fn new(work: Work, family: Family) -> Requests {
         Requests::by_pairs(work, family, 1)
     }
 
-    /// The same by so many pairs of a gateway's endpoint and node, at most 256, rounded up to a
-    /// power of two.
+    /// Creates the same packets for `pairs` pairs of endpoint and node, at most 256, rounded up
+    /// to a power of two.
     pub fn by_pairs(work: Work, family: Family, pairs: u32) -> Requests {
         let client = client(family);
         let base = if work == Work::Return { stranger_base(family) } else { frontend_base(family) };
@@ -196,12 +197,13 @@ impl Requests {
         Requests { templates, first, frontends: FRONTENDS, reversed: false }
     }
 
-    /// The same to the frontends of so many services.
+    /// Spreads the flows over the frontends of `services` services.
     pub fn to_services(self, services: u32) -> Requests {
         Requests { frontends: frontends(services), ..self }
     }
 
-    /// The same flows' packets in the other direction, by the same gateway.
+    /// Swaps the direction: the same flows' packets from the other side, through the same
+    /// gateway.
     pub fn reversed(self) -> Requests {
         Requests { reversed: !self.reversed, ..self }
     }
@@ -216,7 +218,7 @@ impl Requests {
         if self.reversed { ends.back() } else { ends }
     }
 
-    /// Writes the packet of a flow into `frame`. False when that has not [`REQUEST`] bytes.
+    /// Writes the packet of a flow into `frame`. Returns false if its length is not [`REQUEST`].
     #[inline(always)]
     #[must_use]
     pub fn write(&self, flow: u32, frame: &mut [u8]) -> bool {
@@ -225,7 +227,7 @@ impl Requests {
     }
 }
 
-/// What backends send, a frame for each flow, as the requests that they got ask for it.
+/// The backends' frames, one per flow, in response to the requests that they received.
 #[derive(Clone, Debug)]
 pub struct Answers {
     template: Template<ANSWER, PLAIN>,
@@ -234,7 +236,7 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// None yet. Behind NAT a backend answers us, in a tunnel's inner packet the client.
+    /// Creates an empty set. With NAT, a backend answers Weir; with a tunnel, the client.
     pub fn new(work: Work, family: Family) -> Answers {
         let (src, dst) = match work {
             Work::Tunnel => (at(frontend_base(family), 80), client(family).to_string()),
@@ -245,35 +247,37 @@ impl Answers {
         Answers { template, flows: Vec::new(), next: 0 }
     }
 
-    /// Answers to so many requests as if each had reached its backend unchanged, for writing alone.
+    /// Creates answers to `flows` requests as if each had reached its backend unchanged, to
+    /// measure writing alone.
     pub fn to_requests(family: Family, flows: u32) -> Answers {
         let requests = Requests::new(Work::Tunnel, family);
         let flows = (0..flows).map(|flow| requests.ends(flow).back()).collect();
         Answers { flows, ..Answers::new(Work::Tunnel, family) }
     }
 
-    /// Learns what will answer a request, from its IP packet as the backend got it.
+    /// Adds the answer to a request, given its IP packet as the backend received it.
     pub fn learn(&mut self, got: &[u8]) {
         self.flows.push(Ends::of(got, self.template.family).back());
     }
 
-    /// Those of the flows from `first` to before `end` only, in an order that no cache can guess.
+    /// Returns the answers of flows `first` to `end` (exclusive), in an order that caches cannot
+    /// predict.
     pub fn of_flows(&self, first: u32, end: u32) -> Answers {
         let mut order = Order::new(end - first);
         let flows = (first..end).map(|_| self.flows[(first + order.step()) as usize]);
-        // Beginning in the middle, so that they do not keep in step with the requests.
+        // Start in the middle, so that answers are not in step with the requests.
         let next = ((end - first) / 2) as usize;
         Answers { template: self.template.clone(), flows: flows.collect(), next }
     }
 
-    /// Writes the answer to the flow learned as number `flow` into `frame`. False when that has not
-    /// [`ANSWER`] bytes.
+    /// Writes the answer of the flow added as number `flow` into `frame`. Returns false if the
+    /// frame's length is not [`ANSWER`].
     #[must_use]
     pub fn write(&self, flow: u32, frame: &mut [u8]) -> bool {
         self.template.write(self.flows[flow as usize], frame)
     }
 
-    /// Writes the next one into `frame`. False when that has not [`ANSWER`] bytes.
+    /// Writes the next answer into `frame`. Returns false if its length is not [`ANSWER`].
     #[inline(always)]
     #[must_use]
     pub fn write_next(&mut self, frame: &mut [u8]) -> bool {
@@ -283,7 +287,7 @@ impl Answers {
     }
 }
 
-/// An address with a port, as text.
+/// Formats an address with a port.
 fn at(address: IpAddr, port: u16) -> String {
     std::net::SocketAddr::new(address, port).to_string()
 }

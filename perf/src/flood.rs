@@ -1,6 +1,6 @@
-//! Floods beside honest clients, simulated: time is counted in packets of the flood, so that what
-//! comes out does not depend on how fast the machine is. The lcore, its tables and its clock are
-//! the fastpath's own; only the frames lie in plain memory.
+//! Simulates floods beside honest clients: time is counted in packets of the flood, so that the
+//! results do not depend on the machine's speed. The lcore, its tables and its clock are the
+//! fastpath's own; only the frames lie in ordinary memory.
 //!
 //! ```text
 //!  attacker (a packet each 1/rate s) --+
@@ -34,20 +34,20 @@ use wire::{End, Pool, Tagged, ends};
 pub use plan::{Kind, Mode, Plan, ROUND_TRIPS_MS};
 pub use report::{Outcome, Tally};
 
-/// How often an established client sends, and half of its round trip, nanoseconds.
+/// The interval between an established client's packets, and half of its round trip, nanoseconds.
 const PERIOD_NS: u64 = 250 * MS;
 const ESTABLISHED_HALF_NS: u64 = MS;
-/// One established client in so many is silent during the flood.
+/// One in this many established clients is silent during the flood.
 const SILENT: u32 = 16;
-/// Nanoseconds of a millisecond.
+/// Nanoseconds per millisecond.
 const MS: u64 = 1_000_000;
-/// The tag of a packet of the flood.
+/// The tag of the flood's packets.
 const FLOOD: u32 = u32::MAX;
 
-/// A packet that is due.
+/// A due packet: time in nanoseconds, client, and step.
 type Due = Reverse<(u64, u32, usize)>;
 
-/// An honest packet in the burst at hand.
+/// An honest packet in the current burst.
 struct Sent {
     client: u32,
     step: usize,
@@ -65,25 +65,26 @@ struct Simulation<'r> {
     attacker: Attacker,
     clients: Vec<Client>,
     due: BinaryHeap<Due>,
-    /// Honest packets of the burst at hand.
+    /// Honest packets of the current burst.
     sent: Vec<Sent>,
     now_ns: u64,
-    /// Up to when the lcore's clock has been moved on, and the next look at the number of flows.
+    /// The time up to which the lcore's clock was advanced, and of the next look at the flow
+    /// count.
     clock_us: u64,
     look_ns: u64,
-    /// The first clients are established, and whether they go on to send.
+    /// Whether the initial clients are established, and whether they keep sending.
     established: bool,
     goes_on: bool,
     outcome: Outcome,
 }
 
-/// What left of a burst.
+/// The frames that left in a burst.
 struct Left {
-    /// By the place in [`Simulation::sent`]: whether it left as it should.
+    /// Honest frames: the index in [`Simulation::sent`], the arm, and the bytes.
     honest: Vec<(u32, u8, Vec<u8>)>,
-    /// Ends of flood packets that a backend got: its own, and to whom it will answer.
+    /// Flood packets that a backend received and will answer: its own end and the destination.
     answerable: Option<VecDeque<(End, End)>>,
-    /// Where the packet lies that a backend got.
+    /// The offset of the IP packet in a frame that a backend received.
     at: usize,
 }
 
@@ -104,10 +105,10 @@ impl Exits<Tagged> for Left {
     }
 }
 
-/// Simulates a flood beside established and new clients, then its end.
+/// Simulates a flood beside established and new clients, and the time after it.
 ///
 /// # Errors
-/// The region's; and where clients have trouble before the flood begins.
+/// The region's error, or losses of clients before the flood begins.
 pub fn run(plan: &Plan) -> Result<Outcome, Box<dyn Error>> {
     let (region, _) = world::region(&world::sizes(plan.flows))?;
     world::furnish(&region, &plan.mode.policy())?;
@@ -120,11 +121,11 @@ pub fn run(plan: &Plan) -> Result<Outcome, Box<dyn Error>> {
     Ok(simulation.finish(&region))
 }
 
-/// How many flows a second an lcore begins with NAT, frames written included: SYNs of made-up
-/// clients, as fast as this machine takes them.
+/// Measures how many flows per second an lcore begins with NAT, including the writing of frames:
+/// SYNs of spoofed clients, as fast as this machine processes them.
 ///
 /// # Errors
-/// The region's.
+/// The region's error.
 pub fn insert_capacity(flows: u32) -> Result<u64, Box<dyn Error>> {
     let plan = Plan {
         mode: Mode::Nat,
@@ -140,7 +141,7 @@ pub fn insert_capacity(flows: u32) -> Result<u64, Box<dyn Error>> {
     Flows::new(&region).recover();
     let mut simulation = Simulation::new(&region, &plan)?;
     simulation.establish()?;
-    // Twice through the ring of unconfirmed flows: the second time each insert ends another flow.
+    // Twice through the ring of unconfirmed flows: in the second pass each insert evicts a flow.
     let ring = u64::from(tables::flow::places(flows)[0]);
     simulation.until(simulation.now_ns + ring, true);
     let started = Instant::now();
@@ -180,8 +181,8 @@ impl<'r> Simulation<'r> {
         })
     }
 
-    /// Clients come, one each `1 / new_per_s` seconds, with the three round trips and both
-    /// protocols in turn.
+    /// Adds new clients at `new_per_s` per second, alternating the three round trips and both
+    /// protocols.
     fn come(&mut self, ms: u64, tally: usize) {
         let count = u64::from(self.plan.new_per_s) * ms / 1000;
         for n in 0..count {
@@ -200,7 +201,7 @@ impl<'r> Simulation<'r> {
         self.due.push(Reverse((at_ns, number, 0)));
     }
 
-    /// Connections that are established before the flood.
+    /// Establishes the connections that exist before the flood.
     fn establish(&mut self) -> Result<(), Box<dyn Error>> {
         for n in 0..self.plan.established {
             self.begin(self.now_ns + u64::from(n) * 10_000, n % 2 == 1, 0, ESTABLISHED);
@@ -213,7 +214,7 @@ impl<'r> Simulation<'r> {
         }
     }
 
-    /// Established clients send a packet each period, and silent ones nothing.
+    /// Runs the flood: established clients send a packet each period, silent ones nothing.
     fn flood(&mut self) {
         (self.established, self.goes_on) = (true, true);
         for number in (0..self.plan.established).filter(|n| n % SILENT != 0) {
@@ -228,16 +229,16 @@ impl<'r> Simulation<'r> {
         self.outcome.took(started.elapsed(), self.now_ns - first_ns);
     }
 
-    /// A second after the flood's end new clients come again.
+    /// Adds new clients again, one second after the end of the flood.
     fn after(&mut self) {
         self.until(self.now_ns + 1_000 * MS, false);
         self.come(self.plan.ms, AFTER);
         self.until(self.now_ns + (self.plan.ms + 3 * ROUND_TRIPS_MS[2]) * MS, false);
     }
 
-    /// No packet is sent for twelve seconds, longer than the time after which a reset flow would
-    /// end if the reset were believed. Then all established clients send; then none until all that
-    /// is unconfirmed has ended.
+    /// Sends nothing for twelve seconds, longer than the timeout of a flow whose reset was
+    /// accepted. Then all established clients send; then nothing until all unconfirmed flows have
+    /// expired.
     fn idle(&mut self) {
         self.goes_on = false;
         self.until(self.now_ns + 12_000 * MS, false);
@@ -248,9 +249,9 @@ impl<'r> Simulation<'r> {
         self.outcome.flows_after = self.flows.live();
     }
 
-    /// Goes on until a moment, with the flood or without it.
+    /// Runs until `end_ns`, with or without the flood.
     fn until(&mut self, end_ns: u64, flood: bool) {
-        // A remainder of a nanosecond and of a packet is carried on.
+        // The remainder of a nanosecond and of a packet is carried over.
         let (mut paid, per_s) = (0, self.plan.rate);
         while self.now_ns < end_ns {
             self.send_due();
@@ -261,7 +262,7 @@ impl<'r> Simulation<'r> {
                 self.now_ns += paid / per_s;
                 paid %= per_s;
             } else if self.burst.len == 0 {
-                // No step is longer than a millisecond, so that the sweep is not behind.
+                // A step is at most a millisecond, so that the sweep keeps up.
                 let next = self.due.peek().map_or(u64::MAX, |Reverse((at, ..))| *at);
                 self.now_ns = next.min(end_ns).min(self.now_ns + MS);
             }
@@ -269,7 +270,7 @@ impl<'r> Simulation<'r> {
         }
     }
 
-    /// Puts the honest packets that are due into the burst.
+    /// Adds the due honest packets to the burst.
     fn send_due(&mut self) {
         while self.burst.len < BURST
             && let Some(Reverse((at, number, step))) = self.due.peek().copied()
@@ -290,7 +291,7 @@ impl<'r> Simulation<'r> {
         }
     }
 
-    /// What a client and its backend send.
+    /// Returns the packets that a client and its backend exchange.
     fn script(&self, client: &Client) -> &'static [Step] {
         match (self.is_established(client), client.udp) {
             (false, false) => TCP,
@@ -318,7 +319,7 @@ impl<'r> Simulation<'r> {
         self.burst.push(Tagged::new(&self.pool, bytes, FLOOD), arm, Arrival::Plain);
     }
 
-    /// Forwards the burst, looks at what became of honest packets, and moves the clock on.
+    /// Forwards the burst, checks the honest packets, and advances the clock.
     fn forward(&mut self) {
         self.lcore.forward(&mut self.burst, &mut self.left);
         let mut sent = std::mem::take(&mut self.sent);
@@ -355,7 +356,7 @@ impl<'r> Simulation<'r> {
         }
     }
 
-    /// What follows a step of a client's, if anything does.
+    /// Schedules the packet after a client's step, if there is one.
     fn next_step(&mut self, number: u32, step: usize) {
         let client = self.clients[number as usize];
         let script = self.script(&client);

@@ -1,21 +1,21 @@
-//! The frames that generators send.
+//! Builds the frames that generators send.
 
 use tests::frames::{Frame, aws_options, udp};
 
 const GATEWAY: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const WEIR: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
-/// What a generator sends.
+/// The kind of frame that a generator sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Kind {
-    /// UDP over IPv4, 64 bytes: for peers that know no tunnels.
+    /// UDP over IPv4, 64 bytes: for comparison programs without tunnels
     Plain,
-    /// What an AWS gateway sends: GENEVE with its three options, UDP over IPv4 inside.
+    /// An AWS gateway's: GENEVE with its three options, UDP over IPv4 inside
     Aws,
 }
 
-/// One frame for each of `flows` flows (1 to 65,536), told apart by the inner source port and, past
-/// 32,768 of them, address.
+/// Builds one frame for each of `flows` flows (1 to 65,536), which differ in the inner source
+/// port and, beyond 32,768 of them, in the address.
 pub fn frames(kind: Kind, flows: usize) -> Vec<Vec<u8>> {
     (0..flows.clamp(1, 65_536)).map(|flow| frame(kind, flow)).collect()
 }

@@ -1,8 +1,9 @@
-//! The journey in the kernel, asked for many packets at once (BPF_PROG_TEST_RUN).
+//! Runs the XDP packet path on many packets per call (BPF_PROG_TEST_RUN).
 //!
-//! A test run hands each packet on as the last run left it, so the packets are written in the
-//! kernel too, each anew and of another flow: program `feed` of `xdp_test_programs::BENCH`, which
-//! goes on to the journey. What it costs by itself is measured in the same run and subtracted.
+//! A test run passes each packet on as the last run left it, so the packets are written in the
+//! kernel too, each anew and of another flow: by program `feed` of `xdp_test_programs::BENCH`,
+//! which then tail-calls the packet path. Its own cost is measured in the same run and
+//! subtracted.
 
 mod packets;
 mod setting;
@@ -26,18 +27,18 @@ use tables::record::TunnelKind;
 use tables::region::{Place as Where, Region};
 use tables::scope::Scopes;
 
-/// The order of buckets, the same in every run.
+/// The seed of the bucket order, the same in every run.
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Packets of a call into the kernel: some tens of milliseconds.
+/// Packets per call into the kernel: some tens of milliseconds.
 pub const CALL: u32 = 1 << 16;
-/// By which interface test runs come in: loopback.
+/// The ingress interface of test runs: loopback.
 const LOOPBACK: u32 = 1;
 
-/// Runs on the first processor from now on, whose page of counters the region has.
+/// Pins the thread to the first processor, whose counter page exists in the region.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn stay() -> Result<(), Failure> {
     let mut first = CpuSet::new();
     first.set(0)?;
@@ -51,10 +52,10 @@ pub struct Feeder {
 }
 
 impl Feeder {
-    /// Loads it; nobody gets its packets yet.
+    /// Loads the program; its packets are dropped until [`Feeder::lead_to`].
     ///
     /// # Errors
-    /// The kernel's refusal.
+    /// The kernel's error.
     pub fn load() -> Result<Feeder, Failure> {
         let mut ebpf = EbpfLoader::new().load(xdp_test_programs::BENCH)?;
         let next = ProgramArray::try_from(ebpf.take_map("NEXT").ok_or("no map NEXT")?)?;
@@ -62,18 +63,18 @@ impl Feeder {
         Ok(Feeder { ebpf, next })
     }
 
-    /// Who gets its packets; without anybody they are dropped.
+    /// Sets the program that receives the packets; without one they are dropped.
     ///
     /// # Errors
-    /// The kernel's refusal.
+    /// The kernel's error.
     pub fn lead_to(&mut self, to: &mut Xdp) -> Result<(), Failure> {
         Ok(self.next.set(0, to.fd()?, 0)?)
     }
 
-    /// Begins anew with these packets.
+    /// Restarts with these packets.
     ///
     /// # Errors
-    /// The map's.
+    /// The map's error.
     pub fn begin(&mut self, packets: &Packets) -> Result<(), Failure> {
         let map = self.ebpf.map_mut("ENDS").ok_or("no map ENDS")?;
         let mut ends = Array::<_, packets::Words>::try_from(map)?;
@@ -84,13 +85,13 @@ impl Feeder {
         Ok(Array::<_, packets::Fed>::try_from(map)?.set(0, packets.fed(), 0)?)
     }
 
-    /// Runs the next `packets`; nanoseconds each.
+    /// Runs the next `packets` and returns nanoseconds per packet.
     ///
     /// # Errors
-    /// The kernel's, and that a packet could not be written.
+    /// The kernel's error, or a packet that could not be written.
     pub fn run(&mut self, packets: u32) -> Result<f64, Failure> {
         let before = self.turn()?;
-        // As long as what the last call left may be: the program makes its own of it.
+        // As long as the longest packet of the previous call: the program resizes it as needed.
         let frame = [0; packets::LONGEST];
         let ns = repeated(program(&mut self.ebpf, "feed")?, &frame, packets)?;
         match self.turn()? - before == u64::from(packets) {
@@ -99,21 +100,21 @@ impl Feeder {
         }
     }
 
-    /// Packets so far.
+    /// Returns the number of packets so far.
     fn turn(&self) -> Result<u64, Failure> {
         let map = self.ebpf.map("FEED").ok_or("no map FEED")?;
         Ok(Array::<_, packets::Fed>::try_from(map)?.get(&0, 0)?[0])
     }
 }
 
-/// Programs that do least, on a packet that stays as it is.
+/// Minimal programs, run on a packet that stays unchanged.
 pub struct Floor(Ebpf);
 
 impl Floor {
-    /// Loads the programs of this name.
+    /// Loads the program with this name.
     ///
     /// # Errors
-    /// The kernel's refusal.
+    /// The kernel's error.
     pub fn load(name: &str) -> Result<Floor, Failure> {
         let mut loader = EbpfLoader::new();
         loader.verifier_log_level(VerifierLogLevel::DISABLE);
@@ -122,18 +123,18 @@ impl Floor {
         Ok(Floor(ebpf))
     }
 
-    /// The program itself.
+    /// Returns the program.
     ///
     /// # Errors
-    /// There is none of this name.
+    /// No program has this name.
     pub fn program(&mut self, name: &str) -> Result<&mut Xdp, Failure> {
         program(&mut self.0, name)
     }
 
-    /// Nanoseconds of each of so many packets.
+    /// Runs `packets` packets and returns nanoseconds per packet.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn run(&mut self, name: &str, packets: u32) -> Result<f64, Failure> {
         let setting =
             Setting { work: Work::Tunnel, family: Family::V4, gateway: TunnelKind::Geneve };
@@ -142,7 +143,7 @@ impl Floor {
     }
 }
 
-/// Tables in kernel maps, and the journey on them.
+/// Tables in kernel maps, and the XDP programs that use them.
 pub struct World {
     setting: Setting,
     region: Region,
@@ -152,16 +153,16 @@ pub struct World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        // What is left of the folder names this process, which is over then.
+        // Leftovers of the directory are recognizable by the process id in its name.
         let _ = self.place.remove();
     }
 }
 
 impl World {
-    /// Loads the journey for a setting, with room for twice as many flows.
+    /// Loads the programs for a setting, with capacity for twice as many flows.
     ///
     /// # Errors
-    /// The region's, the kernel's.
+    /// The region's or the kernel's error.
     pub fn load(setting: Setting, flows: u32) -> Result<World, Failure> {
         let Setting { work, family, gateway } = setting;
         let id = std::process::id();
@@ -183,10 +184,10 @@ impl World {
         Ok(world)
     }
 
-    /// What goes in this direction of so many of its flows, which must be known.
+    /// Returns the packets of this direction for `flows` flows, which must exist.
     ///
     /// # Errors
-    /// A flow is not.
+    /// A flow does not exist.
     pub fn packets(
         &self,
         direction: Direction,
@@ -196,15 +197,15 @@ impl World {
         Packets::of(self.setting(), self.snapshots(), direction, flows, order)
     }
 
-    /// What it is furnished for.
+    /// Returns the setting of the tables.
     pub fn setting(&self) -> &Setting {
         &self.setting
     }
 
-    /// Forgets all flows.
+    /// Removes all flows.
     ///
     /// # Errors
-    /// The writer's refusal.
+    /// The writer's error.
     pub fn renew(&mut self) -> Result<(), Failure> {
         self.region.renew();
         self.program.clear_flow_hints()?;
@@ -216,13 +217,13 @@ impl World {
         world::furnish(&self.region, &Policy { gateway, ..Policy::of(work, family) })
     }
 
-    /// The flows that it knows.
+    /// Returns snapshots of all flows.
     fn snapshots(&self) -> Vec<Snapshot> {
         let flows = Flows::new(&self.region);
         (0..flows.capacity()).filter_map(|path| flows.snapshot(path)).collect()
     }
 
-    /// The journey's first program.
+    /// Returns the entry program.
     ///
     /// # Errors
     /// The object has none.
@@ -230,17 +231,17 @@ impl World {
         Ok(self.program.entry()?)
     }
 
-    /// How many flows it knows.
+    /// Returns the number of flows.
     pub fn flows(&self) -> u32 {
         Flows::new(&self.region).live()
     }
 
-    /// Packets that had this verdict.
+    /// Returns the number of packets with this verdict.
     pub fn verdicts(&self, verdict: VerdictCounter) -> u64 {
         self.region.counters().sum(|page| page.verdict_count(verdict))
     }
 
-    /// Why packets were dropped, and how many.
+    /// Returns the drop reasons with nonzero counts.
     pub fn drops(&self) -> Vec<(DropReason, u64)> {
         let counters = self.region.counters();
         let of = |reason| (reason, counters.sum(|page| page.dropped(0, reason)));

@@ -1,13 +1,13 @@
-//! The measurements: who is compared with whom, in one run, and how to read what comes out.
+//! Measurements of Weir and of reference programs, in the same run.
 //!
 //! ```text
-//!   comparison ── case ── programs (a peer, Weir, a generator), each in a session of its own
+//!   comparison ── case ── programs (a reference, Weir, a generator), each in its own session
 //!       │           │
 //!       │           └── rate, and the share of its core that the polling thread really had
-//!       └── rounds, in alternation ── medians, ratios to the comparison's limit
+//!       └── rounds, in alternation ── medians, ratios to the comparison's reference
 //! ```
 //!
-//! README.md says how figures are stated and what makes a run worthless.
+//! README.md describes how figures are stated and what invalidates a run.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! What of the machine decides whether a figure means anything: huge pages, and how near to one
-//! another the host has put our two cores.
+//! Properties of the machine that determine whether a figure is valid: huge pages, and the
+//! distance between the two cores that the host assigned.
 
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
@@ -10,17 +10,17 @@ use std::{fs, io, thread};
 
 const PAGES: &str = "/proc/sys/vm/nr_hugepages";
 
-/// Huge pages of 2 MiB that were added for the measurements; taken away again when dropped.
+/// Huge pages of 2 MiB that were added for the measurements; removed again on drop.
 #[derive(Debug)]
 pub struct Pages {
     added: u64,
 }
 
 impl Pages {
-    /// Makes sure that `need` pages are free.
+    /// Ensures that `need` pages are free.
     ///
     /// # Errors
-    /// The kernel's, or [`io::ErrorKind::OutOfMemory`] when it found fewer.
+    /// The kernel's error, or [`io::ErrorKind::OutOfMemory`] if the kernel found fewer.
     pub fn at_least(need: u64) -> io::Result<Pages> {
         let free = free_pages()?;
         if free >= need {
@@ -43,8 +43,8 @@ impl Pages {
 impl Drop for Pages {
     fn drop(&mut self) {
         if self.added > 0 {
-            // Others may have changed the number meanwhile: take away what was added, no more.
-            // Where that fails the pages stay reserved, which harms nobody's figures.
+            // The number may have changed meanwhile: remove what was added, no more. If that
+            // fails the pages stay reserved, which affects no figure.
             let rest = total_pages().map(|now| now.saturating_sub(self.added));
             let _ = rest.and_then(|rest| fs::write(PAGES, rest.to_string()));
         }
@@ -63,11 +63,13 @@ fn number(text: &str) -> io::Result<u64> {
     text.trim().parse().map_err(|_| io::Error::new(io::ErrorKind::InvalidData, text.to_string()))
 }
 
-/// The time that a word takes from core 0 to core 1 and back, in the best of many attempts: about
-/// 0.15 µs where the cores share a cache, 0.55 µs where they do not. Two-core figures are up to
-/// three times better in the first case, and the host may change it within minutes.
+/// Returns the time for a word to travel from core 0 to core 1 and back, the best of many
+/// attempts: about 0.15 µs where the cores share a cache, 0.55 µs where they do not. Two-core
+/// figures are up to three times better in the first case, and the host may change it within
+/// minutes.
 ///
 /// # Errors
+/// The kernel's error if there are no two cores.
 /// The kernel's, when there are no two cores.
 pub fn ping_pong() -> io::Result<Duration> {
     const ATTEMPTS: u64 = 100;

@@ -1,4 +1,4 @@
-//! The rate of a program of ours, told once a second on its standard output as the C peer does.
+//! The rate of a program, printed once a second on its standard output as the C loop does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,27 +10,28 @@ use std::time::{Duration, Instant};
 pub struct Count(AtomicU64);
 
 impl Count {
-    /// A count at 0, to be shared with the polling thread.
+    /// Creates a count of 0, to be shared with the polling thread.
     pub fn new() -> Arc<Count> {
         Arc::default()
     }
 
-    /// Adds to it; for its one writer.
+    /// Adds `n`; only for the single writer.
     #[inline(always)]
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Relaxed) + n, Relaxed);
     }
 
-    /// Its value.
+    /// Returns the count.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }
 
-/// Prints `Mpps <millions a second>` once a second, for so many seconds, as long as all is `sound`.
+/// Prints `Mpps <millions per second>` once a second, for `seconds` seconds, while `sound`
+/// succeeds.
 ///
 /// # Errors
-/// Those of `sound`.
+/// The error of `sound`.
 pub fn tell(
     count: &Arc<Count>,
     seconds: u64,
@@ -44,7 +45,7 @@ pub fn tell(
     Ok(())
 }
 
-/// What is counted within the next second, in millions a second.
+/// Counts for one second and returns the rates in millions per second.
 pub fn rates(counts: &[Arc<Count>]) -> Vec<f64> {
     let all = || counts.iter().map(|count| count.get()).collect::<Vec<_>>();
     let (before, then) = (all(), Instant::now());
@@ -53,12 +54,12 @@ pub fn rates(counts: &[Arc<Count>]) -> Vec<f64> {
     after.iter().zip(before).map(|(after, before)| (after - before) as f64 / took / 1e6).collect()
 }
 
-/// How a rate is told.
+/// Formats a rate.
 pub fn line(mpps: f64) -> String {
     format!("Mpps {mpps:.3}")
 }
 
-/// The rate that a line tells, when it tells one.
+/// Parses the rate of a line, if it has one.
 pub fn read(line: &str) -> Option<f64> {
     line.strip_prefix("Mpps ")?.trim().parse().ok()
 }

@@ -1,32 +1,32 @@
-//! The peers: what others make of the same cores in the same minute.
+//! The reference programs, run on the same cores in the same minute.
 
 use crate::process::{Program, Reading};
 
-/// Which memory DPDK takes.
+/// The memory that DPDK uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Memory {
     /// Pages of 2 MiB.
     Huge,
-    /// Pages of 4 kB: 3 to 4 times slower, for where there are no others.
+    /// Pages of 4 kB: 3 to 4 times slower, if there are no huge ones.
     Small,
 }
 
-/// Which core the forwarding lcore has. The other one is the main lcore's, which only prints.
+/// The core of the forwarding lcore. The other one is the main lcore's, which only prints.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Core {
-    /// The generator's, in two-core cases.
+    /// The first core, the generator's in two-core cases.
     First,
-    /// The forwarder's.
+    /// The second core, the forwarder's in two-core cases.
     Second,
     /// Both, for a forwarder with two polling lcores.
     Both,
 }
 
-/// MiB of memory that each program takes.
+/// MiB of memory for each program.
 pub const MEMORY_MIB: u64 = 256;
 
-/// The EAL arguments that all programs under comparison share. `prefix` tells apart what two
-/// programs that run side by side leave in `/run/dpdk`.
+/// Returns the EAL arguments that all compared programs share. `prefix` distinguishes the files
+/// in `/run/dpdk` of two programs that run side by side.
 pub fn eal(core: Core, memory: Memory, prefix: &str, devices: &[&str]) -> Vec<String> {
     let mut args = match core {
         Core::First => vec!["-l", "0,1", "--main-lcore", "1"],
@@ -44,8 +44,8 @@ pub fn eal(core: Core, memory: Memory, prefix: &str, devices: &[&str]) -> Vec<St
     args.iter().map(ToString::to_string).chain(devices).collect()
 }
 
-/// dpdk-testpmd as Debian builds it (shared libraries), forwarding in one of its modes. With one
-/// port it sends packets back where they came from, with two crosswise.
+/// Returns dpdk-testpmd as Debian builds it (shared libraries), in one of its forwarding modes.
+/// With one port it returns packets by the same port, with two it forwards between them.
 pub fn testpmd(eal: Vec<String>, mode: &str, ports: usize) -> Program {
     let mut command = vec!["dpdk-testpmd".to_string()];
     command.extend(eal);
@@ -58,12 +58,12 @@ pub fn testpmd(eal: Vec<String>, mode: &str, ports: usize) -> Program {
     Program { command, reading: Reading::Testpmd }
 }
 
-/// The C loop (`perf/peers/loop.c`), linked statically as we are: the limit.
+/// Returns the C loop (`perf/peers/loop.c`), statically linked as Weir is: the reference.
 pub fn c_loop(eal: Vec<String>, mode: &str, seconds: u64) -> Program {
     ours(env!("WEIR_C_LOOP"), eal, &[mode, &seconds.to_string()])
 }
 
-/// A program that takes EAL arguments, then `--`, then its own, and tells its rate as
+/// Returns a program that takes EAL arguments, then `--`, then its own, and prints its rate as
 /// [`crate::meter::tell`] does.
 pub fn ours(program: &str, eal: Vec<String>, arguments: &[&str]) -> Program {
     let mut command = vec![program.to_string()];

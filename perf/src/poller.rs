@@ -1,4 +1,4 @@
-//! One polling lcore of Weir's own cases: it fills what it receives, forwards it, and counts.
+//! One polling lcore of Weir's own cases: it fills received buffers, forwards them, and counts.
 
 use crate::feed::{ANSWER, Answers, Order, REQUEST, Requests};
 use crate::meter::Count;
@@ -15,77 +15,77 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use tables::region::Region;
 
-/// What is timed with `--stages`.
+/// The stages that `--stages` times.
 pub const STAGES: [&str; 7] = {
     let [open, find, settle, encap] = pipeline::LOOPS;
     ["receive", "refill", open, find, settle, encap, "dispatch"]
 };
 
-/// What went wrong on an lcore.
+/// An error on an lcore.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Failed {
-    /// The region has no room for it.
+    /// The region has no capacity for the lcore.
     #[error("the region has no room for lcore {0}")]
     Lcore(u32),
-    /// Frames of another length than the packets.
+    /// The frames' length differs from the packets'.
     #[error("frames have not {0} bytes: give net_null that size (see README.md)")]
     Size(usize),
     /// The pool is empty.
     #[error("no buffers left for the first packets of all flows")]
     Buffers,
-    /// A first packet of a flow was not forwarded.
+    /// The first packet of a flow was not forwarded.
     #[error("the first packet of flow {0} did not come out on arm {1}")]
     Lost(u32, u8),
 }
 
-/// What the lcores and the main thread share.
+/// The state that lcores and the main thread share.
 #[derive(Debug, Default)]
 pub struct Switches {
-    /// The lcores that forward now, a bit each; the others wait, polling nothing.
+    /// The lcores that forward now, one bit each; the others wait without polling.
     pub active: AtomicU32,
-    /// It is over.
+    /// Set at the end of the measurement.
     pub stop: AtomicBool,
 }
 
-/// Frames of an lcore that are written ahead of their turn where frames are to be cold. Each takes
-/// five cache lines (two of its buffer's header, three of its own), together five times a
-/// second-level cache of 1 MiB.
+/// Frames of an lcore that are written ahead of their use if frames are to be cold. Each takes
+/// five cache lines (two of its buffer's header, three of its own), together five times an L2
+/// cache of 1 MiB.
 pub const WAITING: usize = 16_384;
 
-/// Packets that an lcore forwards, and where they arrive.
+/// The packets that an lcore forwards, and the arm at which they arrive.
 pub struct Feed {
     source: Source,
-    /// Frames written and not yet forwarded, where frames are to be cold, and how many wait.
+    /// Frames written and not yet forwarded, if frames are to be cold, and how many must wait.
     waiting: Option<(VecDeque<Mbuf>, usize)>,
 }
 
-/// What writes the packets of a feed.
+/// The source of a feed's packets.
 enum Source {
-    /// A gateway: packets of flows from this one on, in that order.
+    /// A gateway: the first flow's number, and the order of the flows after it.
     Gateway(Requests, u32, Order),
     /// Backends.
     Backends(Answers),
 }
 
 impl Feed {
-    /// Packets from the gateway: of the flows from `first` on, in that order.
+    /// Creates a feed of a gateway's packets: flows from `first` on, in this order.
     pub fn gateway(requests: Requests, first: u32, order: Order) -> Feed {
         Feed { source: Source::Gateway(requests, first, order), waiting: None }
     }
 
-    /// Packets from backends.
+    /// Creates a feed of backends' packets.
     pub fn backends(answers: Answers) -> Feed {
         Feed { source: Source::Backends(answers), waiting: None }
     }
 
-    /// The same with frames that have left the first two caches before a stage reads them. So many
-    /// feeds share the frames that wait.
+    /// Evicts frames from the L1 and L2 caches before a stage reads them. `feeds` feeds share the
+    /// waiting frames.
     pub fn cold(self, feeds: usize) -> Feed {
         let count = WAITING / feeds.max(1);
         Feed { waiting: Some((VecDeque::with_capacity(count + BURST), count)), ..self }
     }
 
-    /// The arm that its packets arrive at, and their bytes.
+    /// Returns the arm at which its packets arrive, and their length in bytes.
     fn arm(&self) -> (u8, usize) {
         match self.source {
             Source::Gateway(..) => (0, REQUEST),
@@ -93,7 +93,7 @@ impl Feed {
         }
     }
 
-    /// Writes the next packet. False when the frame has another length.
+    /// Writes the next packet. Returns false if the frame has another length.
     #[inline(always)]
     fn fill(&mut self, frame: &mut [u8]) -> bool {
         match &mut self.source {
@@ -103,21 +103,22 @@ impl Feed {
     }
 }
 
-/// What a polling lcore owns.
+/// The state of a polling lcore.
 pub struct Poller {
-    /// Which of the lcores it is.
+    /// The lcore's index among all.
     pub place: Place,
-    /// Its ports: one for both ways, or the arms' (`net_null`, whose buffers are filled here).
+    /// Its ports: one for both directions, or one per arm (`net_null`, whose buffers are filled
+    /// here).
     pub pairs: Vec<Pair>,
-    /// What it is fed with, a burst of each in turn.
+    /// The feeds, used in turn, one burst each.
     pub feeds: Vec<Feed>,
-    /// What the packets ask for.
+    /// The handling of the packets.
     pub work: Work,
     /// Whether to time the stages.
     pub stages: bool,
-    /// Packets that a poll asks for.
+    /// Maximum packets per poll.
     pub burst: usize,
-    /// Packets that went through.
+    /// Forwarded packets.
     pub count: Arc<Count>,
     /// When to forward and when to stop.
     pub switches: Arc<Switches>,
@@ -125,13 +126,13 @@ pub struct Poller {
     pub spent: [u64; STAGES.len()],
 }
 
-/// Frames leave by their arm's row.
+/// Collects frames in the row of their arm.
 struct Rows<'a>(&'a mut [Row<BURST>; 2]);
 
 impl Exits<Mbuf> for Rows<'_> {
     #[inline(always)]
     fn port(&mut self, arm: u8, buffer: Mbuf) {
-        // A row has as much room as a burst.
+        // A row's capacity is that of a burst.
         drop(self.0[usize::from(arm & 1)].push(buffer));
     }
 
@@ -140,12 +141,12 @@ impl Exits<Mbuf> for Rows<'_> {
     }
 }
 
-/// Sends the first packet of each of so many flows, as `requests` writes them, and learns what
-/// backends will answer. In the order of their numbers, so that what is remembered of them lies in
-/// another order than that in which they are met later.
+/// Sends the first packet of each of `flows` flows, as `requests` writes them, and records the
+/// backends' answers. Uses the order of the flows' numbers, so that table entries lie in another
+/// order than the one in which they are used later.
 ///
 /// # Errors
-/// [`Failed`]; each packet must come out where its work says.
+/// [`Failed`]; each packet must leave as its work demands.
 pub fn begin_flows(
     region: &Region,
     place: Place,
@@ -183,7 +184,7 @@ pub fn begin_flows(
     Ok(answers)
 }
 
-/// What packets are sent by while nothing is measured yet.
+/// Sends packets before the measurement begins.
 struct Way<'a> {
     lcore: Lcore<'a>,
     pool: &'a Mempool,
@@ -192,8 +193,8 @@ struct Way<'a> {
 }
 
 impl Way<'_> {
-    /// Sends a packet of `len` bytes for each flow, written by `write`, from the gateway's arm,
-    /// or for answers the backends'. All must leave by arm `to`; gives what left.
+    /// Sends a packet of `len` bytes for each flow, written by `write`, from the gateway's arm
+    /// or, for answers, the backends'. All must leave by arm `to`; returns the frames.
     fn send(
         &mut self,
         flows: Range<u32>,
@@ -224,7 +225,7 @@ impl Way<'_> {
 }
 
 impl Poller {
-    /// Forwards until it is told to stop, and says what the stages took.
+    /// Forwards until stopped, and returns the ticks of the stages.
     ///
     /// # Errors
     /// [`Failed`].
@@ -239,7 +240,7 @@ impl Poller {
                 std::hint::spin_loop();
                 continue;
             }
-            // What a turn costs beside its packets is Weir's, not the writing's.
+            // The fixed cost of an iteration belongs to Weir, not to writing.
             if self.work != Work::Refill {
                 lcore.turn();
             }
@@ -251,7 +252,7 @@ impl Poller {
         Ok(self.spent)
     }
 
-    /// A burst of a feed's, from end to end.
+    /// Processes one burst of a feed from receive to transmit.
     #[inline(always)]
     fn turn(
         &mut self,
@@ -316,7 +317,7 @@ impl Poller {
         if self.stages { clock::ticks() } else { 0 }
     }
 
-    /// Books the ticks since `mark` on a stage.
+    /// Adds the ticks since `mark` to a stage.
     #[inline(always)]
     fn lap(&mut self, stage: usize, mark: &mut u64) {
         if self.stages {
@@ -327,9 +328,9 @@ impl Poller {
     }
 }
 
-/// Puts a burst at the end of those that wait, and takes the first one out once there are enough.
-/// The headers of the buffers that follow are asked for, because a driver writes them just before
-/// it hands them over; the frames are asked for as the poll loop does.
+/// Appends a burst to the waiting frames, and takes the oldest out once there are enough.
+/// Prefetches the headers of the following buffers, because a driver writes them just before it
+/// hands them over, and the frames as the poll loop does.
 fn delay(waiting: &mut VecDeque<Mbuf>, count: usize, row: &mut Row<BURST>) -> usize {
     let came = row.len();
     waiting.extend(row.drain());
@@ -339,13 +340,13 @@ fn delay(waiting: &mut VecDeque<Mbuf>, count: usize, row: &mut Row<BURST>) -> us
     waiting.range(came..(2 * came).min(waiting.len())).for_each(Mbuf::prefetch);
     for packet in waiting.drain(..came) {
         packet.prefetch_frame();
-        // As many leave as came, so the row has room.
+        // As many leave as arrived, so the row has capacity.
         drop(row.push(packet));
     }
     came
 }
 
-/// The place of an lcore in these cases.
+/// Returns the position of an lcore in these cases.
 pub fn place(index: u32, count: u32) -> Place {
     Place { index, count, epoch: 1, macs: world::MACS }
 }

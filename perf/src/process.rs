@@ -1,8 +1,8 @@
 //! Programs under measurement, each in a session of its own.
 //!
-//! The kernel shares a core out among sessions (autogroup), so the nice value of a process does
-//! nothing against other sessions: the session's weight is raised instead, and what the polling
-//! thread really got of its core is measured and printed beside every figure.
+//! The kernel shares a core among sessions (autogroup), so the nice value of a process has no
+//! effect on other sessions: the session's weight is raised instead, and the polling thread's
+//! actual share of its core is measured and printed beside every figure.
 
 use crate::meter;
 use nix::sys::signal::{Signal, kill};
@@ -14,27 +14,27 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use std::{fs, mem};
 
-/// How a program tells its rate.
+/// The format in which a program prints its rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reading {
-    /// Lines `Mpps <rate>`, one a second: our programs, and the C peer.
+    /// Lines `Mpps <rate>`, one per second: our programs, and the C loop.
     Meter,
-    /// testpmd's statistics, one block a port a second: packets received, all ports together.
+    /// testpmd's statistics, one block per port and second: received packets, all ports together.
     Testpmd,
-    /// Not at all.
+    /// No rate.
     Silent,
 }
 
-/// A program to run: its arguments, and how to read it.
+/// A program to run: its arguments, and how to read its output.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// The program, then its arguments.
     pub command: Vec<String>,
-    /// How it tells its rate.
+    /// The format of its rate.
     pub reading: Reading,
 }
 
-/// A running program. Ended when dropped.
+/// A running program, which is ended on drop.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
@@ -44,21 +44,21 @@ pub struct Running {
     mark: Option<(Instant, BTreeMap<u32, Duration>)>,
 }
 
-/// What became of a program.
+/// The output of a program that has ended.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// Million packets a second, once for each second; the first two, in which caches, pools and
-    /// peers settle, left out.
+    /// Million packets per second, one value per second, without the first two, in which caches,
+    /// pools and peers settle.
     pub rates: Vec<f64>,
-    /// Its last lines, for a person to see what went wrong.
+    /// Its last lines, for diagnosis.
     pub last_lines: Vec<String>,
 }
 
 impl Program {
-    /// Starts it.
+    /// Starts the program.
     ///
     /// # Errors
-    /// The system's, when the program is missing.
+    /// The system's error if the program is missing.
     pub fn start(&self) -> io::Result<Running> {
         // setsid first, then the new session's weight, then the program, all in one process.
         let raise = "echo -20 > /proc/self/autogroup; exec \"$@\"";
@@ -75,7 +75,7 @@ impl Program {
     }
 }
 
-/// Reads a pipe to its end on a thread, so that the program never waits for us.
+/// Reads a pipe to its end on a thread, so that the program never blocks on output.
 fn collect(pipe: impl Read + Send + 'static) -> JoinHandle<Vec<String>> {
     thread::spawn(move || {
         BufReader::new(pipe)
@@ -87,22 +87,22 @@ fn collect(pipe: impl Read + Send + 'static) -> JoinHandle<Vec<String>> {
 }
 
 impl Running {
-    /// From here on the share of the core counts.
+    /// Starts the measurement of the core share.
     pub fn mark(&mut self) {
         self.mark = Some((Instant::now(), worker_times(self.child.id())));
     }
 
-    /// True while it runs.
+    /// Returns whether it is running.
     pub fn is_alive(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// True when it ended by itself with a failure: its figures are worth nothing then.
+    /// Returns whether it ended by itself with a failure, which invalidates its figures.
     pub fn has_failed(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(Some(status)) if !status.success())
     }
 
-    /// Ends it and says what it told.
+    /// Ends it and returns its output.
     pub fn stop(mut self) -> Outcome {
         self.end();
         let lines = |thread: Option<JoinHandle<Vec<String>>>| {
@@ -121,8 +121,8 @@ impl Running {
         Outcome { rates, last_lines }
     }
 
-    /// Share of a core that each of its worker threads had at least, 0 to 1, from
-    /// [`Running::mark`] on; 0 when it has ended.
+    /// Returns the minimum share of a core, 0 to 1, of its worker threads since
+    /// [`Running::mark`]; 0 if it has ended.
     pub fn share(&self) -> f64 {
         let Some((then, before)) = &self.mark else {
             return 0.0;
@@ -134,12 +134,12 @@ impl Running {
         used.min().unwrap_or_default().as_secs_f64() / passed
     }
 
-    /// Asks it to end, and after a while does not ask any more.
+    /// Sends SIGINT and, after 8 s, SIGKILL.
     fn end(&mut self) {
         let pid = Pid::from_raw(self.child.id() as i32);
         let patience = Instant::now() + Duration::from_secs(8);
         if self.is_alive() {
-            // It may have ended just now; then there is nobody to ask.
+            // It may have ended just now; the signal then has no target.
             let _ = kill(pid, Signal::SIGINT);
         }
         while self.is_alive() && Instant::now() < patience {
@@ -158,7 +158,7 @@ impl Drop for Running {
     }
 }
 
-/// The CPU time that each of a process's DPDK worker threads has used.
+/// Returns the CPU time that each of a process's DPDK worker threads has used.
 fn worker_times(pid: u32) -> BTreeMap<u32, Duration> {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
         return BTreeMap::new();
@@ -171,22 +171,23 @@ fn worker_times(pid: u32) -> BTreeMap<u32, Duration> {
     threads.filter_map(number).filter_map(time).collect()
 }
 
-/// User and system time of a `stat` line, when it is a worker lcore's (DPDK names the threads
-/// lcore-worker-1, rte-worker-1 or dpdk-worker1, by its version).
+/// Returns user plus system time of a `stat` line of a worker lcore (DPDK names the threads
+/// lcore-worker-1, rte-worker-1 or dpdk-worker1, depending on its version).
 fn worker_time(stat: &str) -> Option<Duration> {
-    /// USER_HZ, the same on all of Linux's x86 machines.
+    /// USER_HZ, the same on all x86 Linux machines.
     const TICKS_PER_SECOND: u64 = 100;
     let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
     if !name.contains("worker") {
         return None;
     }
-    // The state is the third field of the line and the first of the rest; the times are 14 and 15.
+    // The state is the third field of the line and the first of the rest; the times are 14 and
+    // 15.
     let ticks = rest.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
     let ticks = ticks.sum::<Result<u64, _>>().ok()?;
     Some(Duration::from_millis(ticks * (1000 / TICKS_PER_SECOND)))
 }
 
-/// Packets that testpmd received on all ports together, in millions, second by second.
+/// Returns the packets that testpmd received on all ports, in millions, second by second.
 fn testpmd_rates(lines: &[String]) -> Vec<f64> {
     let mut ports: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     let mut port = None;
@@ -199,7 +200,7 @@ fn testpmd_rates(lines: &[String]) -> Vec<f64> {
         }
     }
     let seconds = ports.values().map(Vec::len).min().unwrap_or(0);
-    // The last block may be the one that testpmd prints when it is told to end.
+    // The last block may be the one that testpmd prints when it is stopped.
     (2..seconds).map(|at| ports.values().map(|rates| rates[at]).sum::<f64>() / 1e6).collect()
 }
 

@@ -1,4 +1,4 @@
-//! How a program of ours starts: its arguments, its ports, one queue pair of each.
+//! Start of a DPDK program: its arguments, its ports, one queue pair each.
 
 use clap::Parser;
 use dpdk_bindings::{
@@ -8,7 +8,7 @@ use dpdk_bindings::{
 /// Buffers that ports and lcores use at a time.
 const BUFFERS: u32 = 8191;
 
-/// Free buffers that each lcore keeps for itself.
+/// Size of an lcore's cache of free buffers.
 const KEPT: u32 = 250;
 
 /// Bytes of a buffer, headroom included.
@@ -17,15 +17,15 @@ const BUFFER_BYTES: usize = 2176;
 /// A started port with its one queue pair.
 #[derive(Debug)]
 pub struct Pair {
-    /// Where packets come from.
+    /// The receive queue.
     pub rx: RxQueue,
-    /// Where packets leave.
+    /// The transmit queue.
     pub tx: TxQueue,
     /// Keeps the port open; dropped last.
     _port: Port,
 }
 
-/// DPDK's arguments, which come first, and the program's own, which follow `--`.
+/// Returns DPDK's arguments, which come first, and the program's own, which follow `--`.
 pub fn arguments<A: Parser>(program: &str) -> (Vec<String>, A) {
     let all: Vec<String> = std::env::args().skip(1).collect();
     let mut parts = all.splitn(2, |argument| argument == "--");
@@ -34,18 +34,18 @@ pub fn arguments<A: Parser>(program: &str) -> (Vec<String>, A) {
     (eal, A::parse_from(own.chain(parts.next().unwrap_or_default().to_vec())))
 }
 
-/// The pool that frames lie in, with so many more buffers for frames that wait.
+/// Creates the pool of frames, with `waiting` additional buffers.
 ///
 /// # Errors
-/// DPDK's, when memory is short.
+/// DPDK's error if memory is short.
 pub fn pool(eal: &Eal, waiting: u32) -> Result<Mempool, MempoolError> {
     Mempool::create(eal, "frames", BUFFERS + waiting, KEPT, BUFFER_BYTES, -1)
 }
 
-/// All ports that DPDK was given, started, in the order of their numbers.
+/// Starts all ports of the EAL arguments and returns them in the order of their numbers.
 ///
 /// # Errors
-/// The first port that DPDK refuses.
+/// The error of the first port that fails to start.
 pub fn pairs(eal: &Eal, pool: &Mempool) -> Result<Vec<Pair>, PortError> {
     let one = |name: String| {
         let mut port = Port::by_name(eal, &name)?;

@@ -1,5 +1,5 @@
-//! The tables and packets that Weir's own cases run on: frontends, 1,000 where not said otherwise,
-//! and many flows, in any order.
+//! The tables and packets of Weir's own cases: 1,000 frontends by default, and many flows in any
+//! order.
 
 use packet::addr::Addr;
 use std::error::Error;
@@ -15,19 +15,19 @@ use tables::record::{
 use tables::region::{Region, RegionError};
 use tables::writer::Writer;
 
-/// Services, as a busy appliance has them.
+/// The default number of services, typical of a busy appliance.
 pub const SERVICES: u32 = 100;
-/// Maximum of [`SERVICES`]: their slot arrays fill the default `region.slots`.
+/// The maximum number of services: their slot arrays fill the default `region.slots`.
 pub const MAX_SERVICES: u32 = 1000;
 /// Frontends of each service.
 const EACH: u32 = 10;
-/// Frontends of them all.
+/// Frontends of the default number of services.
 pub const FRONTENDS: u32 = SERVICES * EACH;
 
 /// Backends of each service.
 const BACKENDS: u8 = 16;
 
-/// Our MAC addresses, and everybody else's.
+/// Weir's MAC addresses, by arm.
 pub const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 3]];
 /// The gateway's MAC address.
 pub const GATEWAY: [u8; 6] = [2, 0, 0, 0, 0, 1];
@@ -35,22 +35,22 @@ pub const GATEWAY: [u8; 6] = [2, 0, 0, 0, 0, 1];
 /// The first backend's MAC address.
 pub const BACKEND: [u8; 6] = [2, 0, 0, 0, 1, 1];
 
-/// What the packets ask of Weir.
+/// How Weir handles the packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Work {
-    /// Nothing: the frames are written and sent, no stage looks at them. The harness's own cost.
+    /// Write and send the frames without any stage: the harness's own cost
     Refill,
-    /// For no service: back to the gateway.
+    /// Return packets that match no service to the gateway
     Return,
-    /// For a frontend's address, but a port that is no frontend: back too, after all look-ups.
+    /// Return packets for a frontend's address but another port, after all lookups
     Elsewhere,
-    /// GENEVE in, flow hit, GENEVE out to a backend.
+    /// GENEVE in, flow hit, GENEVE out to a backend
     Tunnel,
-    /// GENEVE in, flow hit, NAT44 or NAT66 out.
+    /// GENEVE in, flow hit, NAT44 or NAT66 out
     Nat,
 }
 
-/// The family of the packets inside the tunnel; outside is IPv4.
+/// The address family of the packets inside the tunnel; outside is IPv4.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Family {
     /// IPv4.
@@ -61,40 +61,41 @@ pub enum Family {
     V6,
 }
 
-/// Which packets of a flow are sent.
+/// The packets of a flow that are sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Direction {
-    /// The client's.
+    /// The client's packets
     Requests,
-    /// The backend's. Where packets are only returned they come by the gateway, as the client's do.
+    /// The backend's packets; if packets are only returned, through the gateway as the client's
     Answers,
-    /// A burst of each in turn.
+    /// A burst of each in turn
     Both,
 }
 
-/// Sizes for so many flows.
+/// Returns region sizes for `flows` flows.
 pub fn sizes(flows: u32) -> Sizes {
     Sizes { flows: flows.max(1024), backends: 64, nat_maps: 256, lcores: 2, ..Sizes::DEFAULT }
 }
 
-/// Sizes for so many flows and services. `counted` services have counters of their own.
+/// Returns region sizes for flows and services; `counted` services have counters of their own.
 pub fn sizes_for(flows: u32, services: u32, counted: u32) -> Sizes {
     let frontends = frontends(services).max(Sizes::DEFAULT.frontends);
     Sizes { frontends, counted_services: counted, ..sizes(flows) }
 }
 
-/// Frontends of so many services.
+/// Returns the number of frontends of `services` services.
 pub const fn frontends(services: u32) -> u32 {
     services * EACH
 }
 
-/// A region of these sizes, in huge pages as an appliance has it. The kernel's reason where it has
-/// none free: then it lies in ordinary ones, and every flow costs look-ups of addresses too.
+/// Creates a region of these sizes in huge pages, as on an appliance. If the kernel has no free
+/// ones, the region is in ordinary pages and every flow also costs TLB misses; the second value
+/// is then the reason.
 ///
 /// # Errors
-/// The region's.
+/// The region's error.
 pub fn region(sizes: &Sizes) -> Result<(Region, Option<String>), RegionError> {
-    /// The same order of buckets in every run.
+    /// The seed of the bucket order, the same in every run.
     const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
     let in_huge_pages = || {
         let folder = PathBuf::from(format!("/run/weir-perf-{}", std::process::id()));
@@ -105,7 +106,7 @@ pub fn region(sizes: &Sizes) -> Result<(Region, Option<String>), RegionError> {
             .and_then(|()| {
                 let path = folder.join("region");
                 let region = Region::create_or_open(&path, sizes, SEED);
-                // What is mapped stays until the region goes.
+                // The mapping remains valid until the region is dropped.
                 mounts("umount", &["--lazy", &at])?;
                 region.map_err(|e| e.to_string())
             });
@@ -125,7 +126,7 @@ fn mounts(program: &str, arguments: &[&str]) -> Result<(), String> {
     if said.status.success() { Ok(()) } else { Err(format!("{program}: {}", why.trim())) }
 }
 
-/// Huge pages of 2 MiB that a region for so many flows takes.
+/// Returns the 2 MiB huge pages that a region for `flows` flows takes.
 pub fn region_pages(flows: u32) -> u64 {
     Layout::new(&sizes(flows)).bytes().div_ceil(2 << 20) as u64
 }
@@ -134,7 +135,7 @@ fn v4(a: u8, b: u8, c: u8, d: u8) -> Addr {
     Addr::v4(u32::from_ne_bytes([a, b, c, d]))
 }
 
-/// An address of ours or of a backend, the same last byte in both families.
+/// Returns an address of Weir or of a backend, with the same last byte in both families.
 fn ours(family: Family, arm: u8, host: u8) -> Addr {
     match family {
         Family::V4 => v4(10, 0, 1 + arm, host),
@@ -145,17 +146,17 @@ fn ours(family: Family, arm: u8, host: u8) -> Addr {
     }
 }
 
-/// The address of a backend, 1 to 16.
+/// Returns the address of a backend, 1 to 16.
 pub fn backend(family: Family, n: u8) -> IpAddr {
     IpAddr::from(ours(family, 1, 100 + n))
 }
 
-/// The address that NAT begins with.
+/// Returns the first NAT source address.
 pub fn nat(family: Family) -> IpAddr {
     IpAddr::from(ours(family, 1, 11))
 }
 
-/// The first frontend's address.
+/// Returns the first frontend's address.
 pub fn frontend_base(family: Family) -> IpAddr {
     match family {
         Family::V4 => Ipv4Addr::new(203, 0, 0, 0).into(),
@@ -163,7 +164,7 @@ pub fn frontend_base(family: Family) -> IpAddr {
     }
 }
 
-/// The first of as many addresses that are nobody's, in another network.
+/// Returns the first of as many addresses without a service, in another network.
 pub fn stranger_base(family: Family) -> IpAddr {
     match family {
         Family::V4 => Ipv4Addr::new(198, 18, 0, 0).into(),
@@ -171,7 +172,7 @@ pub fn stranger_base(family: Family) -> IpAddr {
     }
 }
 
-/// The frontend's address with this number.
+/// Returns the address of frontend `n`.
 pub fn frontend(family: Family, n: u32) -> IpAddr {
     match frontend_base(family) {
         IpAddr::V4(base) => Ipv4Addr::from_bits(base.to_bits() + n).into(),
@@ -179,16 +180,16 @@ pub fn frontend(family: Family, n: u32) -> IpAddr {
     }
 }
 
-/// What the services of a region do.
+/// The services of a region.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy {
-    /// How many there are.
+    /// The number of services.
     pub services: u32,
-    /// How their packets reach a backend.
+    /// How packets reach a backend.
     pub mode: Mode,
-    /// By which tunnel, for modes with one.
+    /// The tunnel, for modes with one.
     pub tunnel: TunnelKind,
-    /// The family of frontends and backends.
+    /// The address family of frontends and backends.
     pub family: Family,
     /// The protocol and port of each frontend's address.
     pub ports: &'static [(u8, u16)],
@@ -199,7 +200,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The services that the packets of a work ask for.
+    /// Returns the services that the packets of a work match.
     pub fn of(work: Work, family: Family) -> Policy {
         let mode = if work == Work::Nat { Mode::Nat } else { Mode::Tunnel };
         let error_limits = ErrorLimits::default();
@@ -212,7 +213,7 @@ impl Policy {
 /// Fills the region's tables.
 ///
 /// # Errors
-/// The writer's refusal.
+/// The writer's error.
 pub fn furnish(region: &Region, policy: &Policy) -> Result<(), Box<dyn Error>> {
     let family = policy.family;
     let mut writer = Writer::attach(region)?;
@@ -222,7 +223,7 @@ pub fn furnish(region: &Region, policy: &Policy) -> Result<(), Box<dyn Error>> {
         |family, arm, host| Local { addr: ours(family, arm, host), arm, ..Local::default() };
     settings.locals[0] = local(Family::V4, 0, 10);
     settings.locals[1] = local(family, 1, 10);
-    // Two of them: one has not ports enough for a million flows to sixteen backends.
+    // Two addresses: one has too few ports for a million flows to sixteen backends.
     settings.nat[0] = local(family, 1, 11);
     settings.nat[1] = local(family, 1, 12);
     writer.put_settings(&settings)?;
@@ -243,10 +244,10 @@ pub fn furnish(region: &Region, policy: &Policy) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// VNI and port of Azure's External and Internal tunnels.
+/// VNI and port of Azure's external and internal tunnels.
 pub const AZURE: [(u32, u16); 2] = [(801, 10801), (800, 10800)];
 
-/// Azure's pair of tunnels.
+/// Returns Azure's pair of tunnels.
 fn azure() -> [Tunnel; 2] {
     let side = |(vni, port): (u32, u16), peer| Tunnel {
         kind: TunnelKind::Vxlan as u8,
@@ -261,7 +262,7 @@ fn azure() -> [Tunnel; 2] {
     [side(AZURE[0], 1), side(AZURE[1], 0)]
 }
 
-/// The tunnel by which backends answer.
+/// Returns the tunnel through which backends answer.
 fn backends(family: Family) -> Tunnel {
     let local = ours(family, 1, 10);
     Tunnel { local, flags: TUNNEL_BACKEND, source_count: 0, arm: 1, inner_mtu: 0, ..aws() }

@@ -1,8 +1,8 @@
 #!/bin/bash
-# Runs the test of TCP-AO (RFC 5925) in a virtual machine, because the kernels of Debian 12 are built
-# without it: Debian's newest kernel from trixie-backports, which has CONFIG_TCP_AO, and BIRD of
-# trixie (2.17 or later), which speaks it, both from Debian's own archive and checked with its keys.
-# Nothing is installed; the packages are unpacked below the folder.
+# Runs the test of TCP-AO (RFC 5925) in a virtual machine, because Debian 12's kernels are built
+# without it: with Debian's newest kernel from trixie-backports, which has CONFIG_TCP_AO, and
+# trixie's BIRD (2.17 or later), which supports it, both from Debian's archive and verified with
+# its keys. Nothing is installed; the packages are unpacked below the directory.
 #
 #   make tcp-ao                         # installs the emulator, and:
 #   slowpath/bgp/tcp-ao.sh [FOLDER]     # default: target/tcp-ao, which keeps the packages
@@ -16,7 +16,7 @@ vm_needs xz ip
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
 
-# An apt of its own: other suites, an empty list of what is installed, nothing of this machine's.
+# A separate apt configuration: other suites, no installed packages, none of this machine's state.
 apt=$folder/apt
 keys=/usr/share/keyrings/debian-archive-keyring.gpg
 as_other_suites() {
@@ -60,7 +60,7 @@ vm_root "$root" insmod sleep cat kill mkdir
 vm_add "$root" "$test" real
 vm_add "$root" "$(command -v ip)"
 vm_add "$root" "$(command -v setpriv)"
-# BIRD and its libraries, newer ones of which the other programs can do with as well.
+# BIRD and its libraries; the other programs also run with these newer versions.
 mkdir -p "$root/usr/sbin" "$root/usr/lib/x86_64-linux-gnu" "$root/lib/x86_64-linux-gnu" \
   "$root/etc" "$root/run"
 cp "$unpacked"/usr/sbin/bird{,c} "$root/usr/sbin/"

@@ -9,31 +9,31 @@ use std::time::Duration;
 use tests::lab::decap::{Answer, Decap, TunnelKind};
 use tests::lab::netns::need_root;
 
-/// Takes packets out of GENEVE, VXLAN, IPIP and GUE tunnels.
+/// Terminate GENEVE, VXLAN, IPIP and GUE tunnels in user space.
 ///
-/// Try it: give the machine the frontend's address, and its server answers,
+/// Example: with the frontend's address on the machine, its server answers:
 ///
 ///   weir-decap --answer tunnel &
 ///   ip addr add 203.0.113.10/32 dev lo
-///   ip route add 192.0.2.0/24 dev decap0      # the clients, back by the tunnel
+///   ip route add 192.0.2.0/24 dev decap0      # to the clients, through the tunnel
 #[derive(Parser)]
 #[command(name = "weir-decap", verbatim_doc_comment)]
 struct Arguments {
-    /// The TUN device to make.
+    /// Set the name of the TUN device to create.
     #[arg(long, default_value = "decap0")]
     tun: String,
-    /// What becomes of the answers.
+    /// Choose the path of the answers.
     #[arg(long, value_enum, default_value = "tunnel")]
     answer: Choice,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Choice {
-    /// The kernel routes them as it likes (direct server return).
+    /// Route answers by the kernel's routing table (direct server return).
     Plain,
-    /// Back by the tunnel that the request came by.
+    /// Send answers through the tunnel of their request.
     Tunnel,
-    /// None: each packet goes back as it came, as an inspection appliance does.
+    /// Send each packet back unchanged, as an inspection appliance does.
     Inspect,
 }
 

@@ -1,4 +1,4 @@
-//! `weir-gateway`: an emulated AWS gateway for an appliance, without a cloud.
+//! `weir-gateway`: an emulated AWS gateway for an appliance without a cloud.
 
 #![forbid(unsafe_code)]
 
@@ -13,11 +13,12 @@ use tests::lab::prefix::Prefix;
 use tests::lab::tun::Tun;
 use tests::lab::{LabError, Result};
 
-/// Sends the packets of a TUN device to an appliance as an AWS Gateway Load Balancer does (GENEVE,
-/// UDP 6081, options of class 0x0108), checks what comes back byte by byte, and hands on what is
-/// right.
+/// Emulate an AWS Gateway Load Balancer in front of an appliance.
 ///
-/// Try it: with the appliance at 10.0.1.10 on the other end of eth1,
+/// Packets of a TUN device are sent to the appliance (GENEVE, UDP 6081, options of class 0x0108);
+/// what returns is checked byte by byte and delivered if correct.
+///
+/// Example: with the appliance at 10.0.1.10 on the other end of eth1,
 ///
 ///   ip addr add 10.0.1.21/24 dev eth1
 ///   weir-gateway --wire eth1 --node 10.0.1.21 --appliance 10.0.1.10 &
@@ -26,50 +27,50 @@ use tests::lab::{LabError, Result};
 #[derive(Parser)]
 #[command(name = "weir-gateway", verbatim_doc_comment)]
 struct Arguments {
-    /// The interface that leads to the appliance.
+    /// Use this interface towards the appliance.
     #[arg(long)]
     wire: String,
-    /// The address of a gateway node: an address of the wire. Repeat for more nodes.
+    /// Set the address of a gateway node, which the wire must have. Repeat for more nodes.
     #[arg(long, required = true)]
     node: Vec<Ipv4Addr>,
-    /// The appliance's address. Repeat for more; each flow stays with one.
+    /// Set the appliance's address. Repeat for more; each flow stays with one.
     #[arg(long, required = true)]
     appliance: Vec<Ipv4Addr>,
-    /// The TUN device to make for the clients' side.
+    /// Set the name of the TUN device for the clients' side.
     #[arg(long, default_value = "gwlb0")]
     tun: String,
-    /// A second TUN device, for addresses behind the appliance (needs --far).
+    /// Create a second TUN device, for addresses behind the appliance (needs --far).
     #[arg(long, requires = "far")]
     far_tun: Option<String>,
-    /// Addresses behind the appliance: their packets must come back as they are, all others must be
+    /// Set a prefix behind the appliance: its packets must return unchanged, all others must be
     /// answered. Repeat for more.
     #[arg(long)]
     far: Vec<Prefix>,
-    /// The gateway endpoint's id, in hexadecimal.
+    /// Set the gateway endpoint's id, in hexadecimal.
     #[arg(long, default_value = "0123456789abcdef", value_parser = hexadecimal)]
     endpoint: u64,
-    /// The UDP destination port.
+    /// Set the UDP destination port.
     #[arg(long, default_value_t = 6081)]
     port: u16,
-    /// The largest inner packet; larger ones are not sent, as AWS does.
+    /// Drop inner packets larger than this many bytes, as AWS does.
     #[arg(long, default_value_t = 8_500)]
     mtu: u16,
-    /// Change a flow's cookie after so many packets; 0: never.
+    /// Change a flow's cookie after this many packets; 0: never.
     #[arg(long, default_value_t = 0)]
     churn: u32,
-    /// Move a flow to the next node after so many packets; 0: never.
+    /// Move a flow to the next node after this many packets; 0: never.
     #[arg(long, default_value_t = 0)]
     roam: u32,
-    /// Make outer UDP checksums; AWS sends 0.
+    /// Compute outer UDP checksums; AWS sends 0.
     #[arg(long)]
     checksum: bool,
-    /// A packet is lost when it did not come back after so many milliseconds.
+    /// Count a packet as lost if it has not returned after this many milliseconds.
     #[arg(long, default_value_t = 15_000)]
     patience: u64,
-    /// Stop after so many seconds; 0: on Ctrl-C.
+    /// Stop after this many seconds; 0: on Ctrl-C.
     #[arg(long, default_value_t = 0)]
     seconds: u64,
-    /// Print the account as one line of JSON at the end, instead of words.
+    /// Print the report at the end as one line of JSON instead of text.
     #[arg(long)]
     json: bool,
 }
@@ -93,7 +94,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: Arguments) -> Result<Report> {
     need_root()?;
-    // Blocked before any thread starts, so that all threads leave it to the wait below.
+    // Blocked before any thread starts, so that all threads leave the signals to signalfd.
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGINT);
     signals.add(Signal::SIGTERM);
@@ -129,7 +130,7 @@ fn run(arguments: Arguments) -> Result<Report> {
     Ok(report)
 }
 
-/// Waits for the end, and says every ten seconds how it goes.
+/// Waits for the end and prints a progress line every ten seconds.
 fn watch(gateway: &Gateway, signals: &SigSet, arguments: &Arguments) -> Result<()> {
     let (begun, mut said) = (Instant::now(), Instant::now());
     let waiting = nix::sys::signalfd::SignalFd::with_flags(

@@ -1,11 +1,11 @@
-//! AWS gateways: what is for no service goes back as it came.
+//! AWS gateways: traffic that matches no service is returned unchanged.
 
 use super::setups::{aws_nat, aws_return};
 use super::world::*;
 use super::{Case, arrives, case};
 use crate::frames::{Frame, Ip, echo, flags, option, options, raw, tcp, udp};
 
-/// It goes back: byte for byte but for MACs and outer addresses.
+/// A case in which the frame is returned, identical except for MACs and outer addresses.
 fn returned(claim: &'static str, frame: Frame) -> Case {
     let back = frame.clone().sent_back();
     case(claim, aws_return(), vec![arrives(INGRESS, frame).leaves(INGRESS, back, "return")])
@@ -15,7 +15,7 @@ fn elsewhere() -> Ip {
     tcp(CLIENT, ELSEWHERE, flags::ACK).load(b"for nobody here")
 }
 
-/// The gateway's three options among others that nobody knows.
+/// Builds a frame with the gateway's three options among unknown ones.
 fn with_unknown_options() -> Frame {
     let unknown = options(&[
         option(0x0103, 0x11, &[1, 2, 3, 4]),
@@ -142,7 +142,7 @@ fn cookies() -> Vec<Case> {
     ]
 }
 
-/// All of them.
+/// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
     [return_cases(), cookies()].into_iter().flatten().collect()
 }

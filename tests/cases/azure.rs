@@ -1,4 +1,4 @@
-//! Azure gateways: what comes External leaves Internal, and the reverse.
+//! Azure gateways: external traffic leaves through the internal tunnel, and the reverse.
 
 use super::setups::{azure_nat, azure_return, web_by_tunnel};
 use super::world::*;
@@ -9,12 +9,12 @@ fn elsewhere() -> Ip {
     tcp(CLIENT, ELSEWHERE, flags::ACK).load(b"for nobody here")
 }
 
-/// The same frame, sent back by the tunnel with this port and VNI.
+/// Returns the frame as sent back through the tunnel with this port and VNI.
 fn crossed(frame: Frame, port: u16, vni: u32) -> Frame {
     frame.sent_back().with(|ip| ip.to_port(port).vxlan(|v| v.vni = vni))
 }
 
-/// An answer by the tunnel that the request came by: inner MACs the other way round.
+/// Returns the frame of an answer through the request's tunnel, with inner MACs swapped.
 fn answered(frame: Frame) -> Frame {
     frame.sent_back().with(|ip| {
         ip.may_fragment().id(u32::from(ANY_ID)).vxlan(|v| std::mem::swap(&mut v.from, &mut v.to))
@@ -161,7 +161,7 @@ fn replies() -> Vec<Case> {
     ]
 }
 
-/// All of them.
+/// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
     assert_eq!(end(OUR_EXTERNAL).port(), 10_801);
     [crossing(), nat(), chain(), replies()].into_iter().flatten().collect()

@@ -1,23 +1,23 @@
-//! A case: its sentence, what it needs, its steps.
+//! The structure of a case: its claim, its setup, its steps.
 
 use super::plane::Exit;
 use super::setups::Setup;
 use crate::frames::Frame;
 use tables::reason::DropReason;
 
-/// One case.
+/// A test case, independent of the data plane.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// What it claims, a sentence.
+    /// The claim, a sentence.
     pub claim: &'static str,
     /// The tables it starts with.
     pub setup: Setup,
-    /// What happens, in order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
 }
 
 impl Case {
-    /// True when a frame on a cable is an IP fragment itself, not only what is in its tunnel.
+    /// Returns whether a frame on the wire is an IP fragment itself, not only its inner packet.
     pub fn has_fragments_on_the_cable(&self) -> bool {
         let outer = |frame: &Wire| match frame {
             Wire::Built(frame) => frame.ip.fragment.is_some(),
@@ -27,7 +27,7 @@ impl Case {
             let arrives = match &step.act {
                 Act::Arrives(_, frame) | Act::ArrivesSplit(_, frame, _) => outer(frame),
                 Act::KernelSends(_, frame) => outer(frame),
-                // What leaves is not said here: it may be what is in the tunnel.
+                // The outgoing frame is not given here: it may be the inner packet of the tunnel.
                 Act::Until { make, .. } | Act::Flood { make, .. } => {
                     make(0).ip.body.inner().is_some_and(|inner| inner.fragment.is_some())
                 }
@@ -38,17 +38,17 @@ impl Case {
     }
 }
 
-/// A claim, its tables and its steps.
+/// Creates a case of a claim, its tables and its steps.
 pub fn case(claim: &'static str, setup: Setup, steps: Vec<Step>) -> Case {
     Case { claim, setup, steps }
 }
 
-/// Bytes that arrive or leave.
+/// The bytes of an incoming or outgoing frame.
 #[derive(Clone, Debug)]
 pub enum Wire {
-    /// A frame whose structure is known.
+    /// A frame with a known structure.
     Built(Box<Frame>),
-    /// Bytes as they are.
+    /// Raw bytes.
     Raw(Vec<u8>),
 }
 
@@ -64,101 +64,101 @@ impl From<Vec<u8>> for Wire {
     }
 }
 
-/// What a step counts, by one each.
+/// A counter that a step increments by one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Counted {
-    /// A verdict, by its name in the counters.
+    /// A verdict, by its counter's name.
     Verdict(&'static str),
     /// A drop.
     Drop(DropReason),
 }
 
-/// What happens in a step.
+/// The event of a step.
 #[derive(Clone, Debug)]
 pub enum Act {
-    /// A frame arrives by an arm.
+    /// A frame arrives at an arm.
     Arrives(u8, Wire),
-    /// A frame arrives whose first buffer segment holds only so many bytes.
+    /// A frame arrives whose first buffer segment contains only this many bytes.
     ArrivesSplit(u8, Wire, usize),
-    /// This machine's kernel sends a frame by an arm's exception port.
+    /// The appliance's kernel sends a frame through an arm's exception port.
     KernelSends(u8, Wire),
-    /// So many seconds pass.
+    /// This many seconds pass.
     Wait(u32),
-    /// The services file now says this.
+    /// The services file is replaced by this text.
     Services(String),
-    /// Flows arrive, each made from its number, until one is dropped for the step's reason; all
-    /// before it go through. There must be more than `least` and at most `most` of them.
+    /// Flows arrive, each built from its number, until one is dropped for the step's reason; all
+    /// before it are forwarded. Their number must be greater than `least` and at most `most`.
     Until {
-        /// Arm by which they arrive.
+        /// The arm at which they arrive.
         arm: u8,
-        /// The frame of flow number n.
+        /// Builds the frame of flow number n.
         make: fn(u16) -> Frame,
-        /// Flows that must fit.
+        /// The number of flows that must fit.
         least: u16,
-        /// Flows of which one must not.
+        /// The number of flows by which one must be dropped.
         most: u16,
     },
-    /// Flows arrive, each made from its number, and every one goes through with the step's verdict.
+    /// Flows arrive, each built from its number, and all are forwarded with the step's verdict.
     Flood {
-        /// Arm by which they arrive.
+        /// The arm at which they arrive.
         arm: u8,
-        /// The frame of flow number n.
+        /// Builds the frame of flow number n.
         make: fn(u16) -> Frame,
-        /// How many.
+        /// The number of flows.
         count: u16,
     },
 }
 
-/// An act and everything that follows from it.
+/// An event and all of its effects.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// What happens.
+    /// The event.
     pub act: Act,
-    /// What leaves, in order; nothing else may.
+    /// The outgoing frames in order; no others may leave.
     pub leaves: Vec<(Exit, Wire)>,
-    /// What is counted; nothing else may move.
+    /// The incremented counters; no others may change.
     pub counted: Vec<Counted>,
 }
 
-/// A frame arrives.
+/// Creates a step in which a frame arrives.
 pub fn arrives(arm: u8, frame: impl Into<Wire>) -> Step {
     Step::new(Act::Arrives(arm, frame.into()))
 }
 
-/// A frame arrives in more than one buffer segment.
+/// Creates a step in which a frame arrives in more than one buffer segment.
 pub fn arrives_split(arm: u8, frame: impl Into<Wire>, first: usize) -> Step {
     Step::new(Act::ArrivesSplit(arm, frame.into(), first))
 }
 
-/// The kernel sends a frame.
+/// Creates a step in which the kernel sends a frame.
 pub fn kernel_sends(arm: u8, frame: impl Into<Wire>) -> Step {
     Step::new(Act::KernelSends(arm, frame.into()))
 }
 
-/// Seconds pass.
+/// Creates a step in which seconds pass.
 pub fn wait(seconds: u32) -> Step {
     Step::new(Act::Wait(seconds))
 }
 
-/// The services change.
+/// Creates a step in which the services change.
 pub fn services(file: impl Into<String>) -> Step {
     Step::new(Act::Services(file.into()))
 }
 
 impl Step {
-    /// An act of which nothing is expected yet.
+    /// Creates a step without expected effects.
     pub fn new(act: Act) -> Step {
         Step { act, leaves: Vec::new(), counted: Vec::new() }
     }
 
-    /// A frame leaves by an arm's port under a verdict.
+    /// Expects a frame to leave through an arm's port with a verdict.
     pub fn leaves(mut self, arm: u8, frame: impl Into<Wire>, verdict: &'static str) -> Step {
         self.leaves.push((Exit::Port(arm), frame.into()));
         self.counted.push(Counted::Verdict(verdict));
         self
     }
 
-    /// The frame goes to this machine's kernel as it came.
+    /// Expects the frame to be passed unchanged to the appliance's kernel.
     pub fn punted(mut self) -> Step {
         if let Act::Arrives(arm, frame) = &self.act {
             self.leaves.push((Exit::Kernel(*arm), frame.clone()));
@@ -167,27 +167,27 @@ impl Step {
         self
     }
 
-    /// A frame goes to this machine's kernel.
+    /// Expects a frame to be passed to the appliance's kernel.
     pub fn to_kernel(mut self, arm: u8, frame: impl Into<Wire>) -> Step {
         self.leaves.push((Exit::Kernel(arm), frame.into()));
         self.counted.push(Counted::Verdict("punt"));
         self
     }
 
-    /// A frame goes to a proxy by this machine's kernel.
+    /// Expects a frame to be redirected to a proxy through the appliance's kernel.
     pub fn redirected(mut self, arm: u8, frame: impl Into<Wire>) -> Step {
         self.leaves.push((Exit::Kernel(arm), frame.into()));
         self.counted.push(Counted::Verdict("redirect"));
         self
     }
 
-    /// Nothing leaves but what was said, and the packet is dropped for `reason`.
+    /// Expects the packet to be dropped for `reason`.
     pub fn dropped(mut self, reason: DropReason) -> Step {
         self.counted.push(Counted::Drop(reason));
         self
     }
 
-    /// The packet itself is dropped for `reason`, and a frame of Weir's own goes back.
+    /// Expects the packet to be dropped for `reason`, and a frame that Weir originates.
     pub fn answered(mut self, arm: u8, frame: impl Into<Wire>, reason: DropReason) -> Step {
         self.leaves.push((Exit::Port(arm), frame.into()));
         self.counted.push(Counted::Verdict("reply"));

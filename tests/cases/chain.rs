@@ -1,17 +1,17 @@
-//! Inspection chains: both directions of a flow come from the gateway, and each goes back as it
-//! came.
+//! Inspection chains: both directions of a flow arrive from the gateway, and each returns with
+//! the outer headers of its own direction.
 
 use super::setups::{Setup, aws_chain};
 use super::world::*;
 use super::{Case, Step, arrives, case};
 use crate::frames::{Frame, Ip, aws_options, error, option, udp};
 
-/// What a direction comes with: the gateway's node and port, and all options.
+/// The outer headers of one direction: the gateway's node and port, and all options.
 #[derive(Clone)]
 struct Way {
     node: &'static str,
     options: Vec<u8>,
-    /// The options that the appliance gets.
+    /// The options towards the appliance.
     own: Vec<u8>,
 }
 
@@ -20,7 +20,7 @@ fn way(node: &'static str, attachment: u64, cookie: u32) -> Way {
     Way { node, options, own: origin_options(ENDPOINT, node, cookie, ANY_TAG) }
 }
 
-/// With so many options that they don't fit in the flow's record.
+/// Creates a way with more options than fit in the flow's record.
 fn long(node: &'static str, cookie: u32) -> Way {
     let mut way = way(node, 0, cookie);
     way.options.extend(option(0x0103, 2, &cookie.to_be_bytes().repeat(20)));
@@ -34,13 +34,13 @@ impl Way {
         Frame::new(ROUTER, IN_MAC, outer)
     }
 
-    /// The packet as the appliance gets it, from an outer port.
+    /// Returns the packet as the appliance receives it, from an outer port.
     fn appliance(&self, ip: Ip, port: u16) -> Frame {
         let outer = ip.in_geneve("10.0.2.10", "10.0.2.11:6081", self.own.clone());
         to_backend(11, outer.from_port(port))
     }
 
-    /// The gateway sends it, the appliance gets it.
+    /// A step from the gateway to the appliance.
     fn there(&self, ip: Ip) -> Step {
         self.there_as(ip, HASH_1)
     }
@@ -50,7 +50,7 @@ impl Way {
         arrives(INGRESS, self.outer(ip)).leaves(EGRESS, out, "tunnel")
     }
 
-    /// The appliance returns it, the gateway gets it.
+    /// A step from the appliance back to the gateway.
     fn back(&self, ip: Ip) -> Step {
         self.back_as(ip, HASH_1)
     }
@@ -221,7 +221,7 @@ fn errors_and_fragments() -> Vec<Case> {
     ]
 }
 
-/// All of them.
+/// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
     [each_its_own(), long_options(), without_room(), errors_and_fragments()]
         .into_iter()

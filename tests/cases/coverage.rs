@@ -1,17 +1,17 @@
-//! Which verdicts and drop reasons the cases show, and where the rest is shown.
+//! The verdicts and drop reasons that the cases cover, and the tests that cover the others.
 
 use super::{Case, Counted};
 use std::collections::BTreeSet;
 use tables::reason::DropReason;
 
-/// A drop reason that no case can show on every plane, and the test that shows it.
+/// A drop reason that no case can cause on every plane, and the test that causes it.
 #[derive(Clone, Copy, Debug)]
 pub struct Elsewhere {
     /// The reason.
     pub reason: DropReason,
-    /// Why no frame alone can cause it.
+    /// Why frames alone cannot cause it.
     pub because: &'static str,
-    /// The file of the test, from the root of the workspace.
+    /// The file of the test, relative to the root of the workspace.
     pub file: &'static str,
     /// The test's name.
     pub test: &'static str,
@@ -69,7 +69,7 @@ pub const ELSEWHERE: &[Elsewhere] = &[
     },
 ];
 
-/// Reasons that some case counts.
+/// Returns the reasons that some case counts.
 pub fn reasons_shown(cases: &[Case]) -> BTreeSet<DropReason> {
     counted(cases)
         .filter_map(|counted| match counted {
@@ -79,7 +79,7 @@ pub fn reasons_shown(cases: &[Case]) -> BTreeSet<DropReason> {
         .collect()
 }
 
-/// Verdicts that some case counts.
+/// Returns the verdicts that some case counts.
 pub fn verdicts_shown(cases: &[Case]) -> BTreeSet<&'static str> {
     counted(cases)
         .filter_map(|counted| match counted {

@@ -8,13 +8,14 @@ use crate::frames::{Frame, Ip, flags, tcp, udp};
 const UDP: &str = r#"{address = "203.0.113.10", port = 53, protocol = "udp"}"#;
 const ASKED: &str = "203.0.113.10:53";
 
-/// "web" and "dns" with their first backend in this state, or without it, and the second one.
+/// Builds "web" and "dns" with their first backend in this state, or without it, and the second
+/// one.
 fn with_first(keys: &str, state: Option<&str>) -> String {
     let keys = format!("mode = \"nat\"\n{keys}");
     let both = |first: &str, second: &str, port: u16| {
         let one =
             |address: &str, rest: &str| format!("{{address = \"{address}\", port = {port}{rest}}}");
-        // Until the first fails, the second takes no new flow.
+        // While the first is active, the second takes no new flow.
         match state {
             Some("active") => {
                 let idle = ", state = \"maintenance\"";
@@ -41,7 +42,7 @@ fn ask() -> Ip {
     udp(CLIENT, ASKED).load(b"who?")
 }
 
-/// The client's packet reaches backend n.
+/// A step in which the client's packet reaches backend n.
 fn goes(frame: fn(Ip) -> Frame, ip: Ip, n: u8, port: u16, nat: u16) -> Step {
     let (ours, backend) = match ip.is_v6() {
         true => (OUR_NAT6, format!("[fd00:2::{n}]:{port}")),
@@ -59,7 +60,7 @@ fn by_gateway(ip: Ip) -> Frame {
     from_gateway(1, ip)
 }
 
-/// UDP: first on backend 11; after the change on `then`.
+/// A UDP flow: first on backend 11; after the change on `then`.
 fn udp_case(claim: &'static str, keys: &str, state: Option<&str>, then: u8) -> Case {
     let nat = if then == 11 { NAT_1 } else { NAT_2 };
     let after = services(with_first(keys, state));
@@ -75,7 +76,7 @@ fn web(client: &str, flags: u8) -> Ip {
     tcp(client, to, flags).numbers(7_001, 9_001)
 }
 
-/// TCP: on backend 11 before and after the change.
+/// A TCP flow: on backend 11 before and after the change.
 fn tcp_stays(claim: &'static str, keys: &str, state: Option<&str>) -> Case {
     let push = || web(CLIENT, flags::PSH | flags::ACK).load(b"more");
     let steps = vec![
@@ -94,7 +95,7 @@ fn answered(frame: Frame, reset: Frame) -> Step {
     step
 }
 
-/// TCP: the next segment is answered, and the one after a SYN goes to backend 12.
+/// A TCP flow: the next segment is answered with a reset, and a new SYN goes to backend 12.
 fn reset(
     claim: &'static str,
     setup: Setup,
@@ -119,7 +120,7 @@ fn reset(
     case(claim, start(setup, keys), steps)
 }
 
-/// All of them.
+/// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
     let failed = Some("quarantined");
     let all = "failed_udp = \"move\"\nfailed_tcp = \"reset\"";

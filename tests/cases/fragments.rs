@@ -1,4 +1,4 @@
-//! Fragments follow their datagram; nothing is held back.
+//! Fragments follow their datagram; none is queued.
 
 use super::setups::{Setup, aws_chain, aws_nat, aws_return};
 use super::world::*;
@@ -6,7 +6,7 @@ use super::{Act, Case, Counted, Step, arrives, case, wait};
 use crate::frames::{Ip, udp};
 use tables::reason::DropReason;
 
-/// A datagram through the service "any", which keeps ports.
+/// Builds a datagram for the service "any", which keeps ports.
 fn datagram() -> Ip {
     udp(CLIENT, "203.0.113.20:53").id(4711).load(&[0x5a; 3_000])
 }
@@ -27,7 +27,7 @@ fn out(ip: Ip) -> Ip {
     ip.from(OUR_NAT).from_port(NAT_1).to("10.0.2.12:53").hop()
 }
 
-/// A part of the datagram to the backend of "any".
+/// A step in which a fragment of the datagram reaches the backend of "any".
 fn there(part: fn(Ip) -> Ip) -> Step {
     let frame = from_gateway(1, part(datagram()));
     arrives(INGRESS, frame).leaves(EGRESS, to_backend(12, part(out(datagram()))), "nat")
@@ -115,7 +115,7 @@ fn others() -> Vec<Case> {
     ]
 }
 
-/// Datagram number n of one flow through "any".
+/// Builds the first fragment of datagram number n of one flow through "any".
 fn numbered(n: u16) -> crate::frames::Frame {
     from_gateway(1, first(datagram().id(u32::from(n))))
 }
@@ -130,7 +130,7 @@ fn full() -> Vec<Case> {
     )]
 }
 
-/// All of them.
+/// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
     [nat(), others(), full()].into_iter().flatten().collect()
 }

@@ -1,4 +1,4 @@
-//! ICMP errors go to the flow that they quote.
+//! ICMP errors are forwarded to the flow that they quote.
 
 use super::setups::{aws_nat, aws_return};
 use super::world::*;
@@ -11,7 +11,7 @@ fn open() -> Step {
     arrives(INGRESS, from_gateway(1, syn())).leaves(EGRESS, to_backend(11, out), "nat")
 }
 
-/// What the backend's side quotes: the request as it got it.
+/// Returns the request as the backend received it, which errors of its side quote.
 fn as_sent() -> Ip {
     request().from(OUR_NAT).from_port(NAT_1).to(BACKEND).hop()
 }
@@ -91,7 +91,7 @@ fn from_the_clients_side() -> Vec<Case> {
     ]
 }
 
-/// All of them.
+/// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
     [from_the_backends_side(), from_the_clients_side()].into_iter().flatten().collect()
 }

@@ -1,4 +1,4 @@
-//! The exception path: what is for this machine itself, and what it says.
+//! The exception path: packets for the appliance itself, and packets of its kernel.
 
 use super::setups::{Setup, aws_chain, aws_nat, aws_return, plain_nat, service};
 use super::world::*;
@@ -57,7 +57,7 @@ fn limits() -> Vec<Case> {
     let mut full = aws_return().named("a kernel that takes one frame");
     full.kernel_room = 1;
     let mut refused = arrives(INGRESS, ping()).dropped(DropReason::PuntFull);
-    // The verdict stands; it is the kernel that did not take the frame.
+    // The verdict stands; only the kernel did not accept the frame.
     refused.counted.push(Counted::Verdict("punt"));
     let mut punts = plain_nat().named("plain packets for nobody are punted");
     punts.punt = "plain_no_service = \"punt\"";
@@ -86,22 +86,23 @@ fn limits() -> Vec<Case> {
     ]
 }
 
-/// Junk to our own address, by its number.
+/// Builds unsolicited packets to the appliance's own address.
 fn junk(n: u16) -> [Frame; 3] {
     let from = format!("198.51.100.99:{}", 1024 + n);
     [
         from_router(udp(&from, "10.0.1.10:9999")),
         from_router(tcp(&from, &format!("10.0.1.10:{}", 20_000 + n), flags::SYN)),
-        // To a port of BGP's, from no neighbor.
+        // To the BGP port, from an address that is not a neighbor's.
         from_router(tcp(&from, "10.0.1.10:179", flags::SYN)),
     ]
 }
 
-/// A neighbor solicitation (RFC 4861 4.3), as far as a plane looks at it.
+/// A neighbor solicitation (RFC 4861 4.3), with the fields that a plane reads.
 const SOLICITATION: [u8; 24] =
     [135, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// What must never be lost to junk: probes of health, BGP and BFD of a neighbor, ARP, discovery.
+/// Builds packets that must not be lost to floods: health probes, BGP and BFD of a neighbor, ARP,
+/// neighbor discovery.
 fn precious(n: u16) -> Vec<Wire> {
     let (prober, router) =
         (format!("10.0.1.100:{}", 50_000 + n), format!("10.0.1.1:{}", 50_000 + n));
@@ -110,7 +111,7 @@ fn precious(n: u16) -> Vec<Wire> {
         from_router(tcp(&prober, "10.0.1.10:8080", flags::SYN)).into(),
         from_router(tcp(&prober, "10.0.1.10:8081", flags::SYN)).into(),
         from_router(tcp(&router, "10.0.1.10:179", flags::ACK)).into(),
-        // Of a session that we opened.
+        // Of a BGP session that the appliance opened.
         from_router(tcp("10.0.1.1:179", &format!("10.0.1.10:{}", 40_000 + n), flags::ACK)).into(),
         from_router(udp(&router, "10.0.1.10:3784").ttl(255)).into(),
         arp(ROUTER, EVERYBODY, [10, 0, 1, 1], [10, 0, 1, 10], false).into(),
@@ -132,7 +133,7 @@ fn classes() -> Vec<Case> {
         let other = |frame| arrives(INGRESS, frame).dropped(DropReason::PuntLimitedOther);
         steps.extend(junk(n).into_iter().map(other));
         steps.push(arrives(INGRESS, ping(n)).dropped(DropReason::PuntLimitedIcmp));
-        // Discovery from beyond the link is none.
+        // Routed neighbor discovery (TTL below 255) is invalid.
         let routed = from_router(routed.clone());
         steps.push(arrives(INGRESS, routed).dropped(DropReason::PuntLimitedIcmp));
         steps.extend(precious(n).into_iter().map(|frame| arrives(INGRESS, frame).punted()));
@@ -163,7 +164,7 @@ fn classes() -> Vec<Case> {
     ]
 }
 
-/// Frontends that our own ports would match, were they not ours.
+/// Cases of frontends that match the appliance's own ports.
 fn own_ports() -> Vec<Case> {
     let frontends = |list: &str| {
         let mut setup = plain_nat();
@@ -225,7 +226,7 @@ fn kernel_says() -> Vec<Case> {
     ]
 }
 
-/// "web" by GENEVE, with a probe source for its backend.
+/// Returns "web" through GENEVE, with a probe source for its backend.
 fn probed() -> Setup {
     let mut setup = aws_chain().named("a chain with a probe source");
     setup.services = setup
@@ -267,7 +268,7 @@ fn probes() -> Vec<Case> {
     ]
 }
 
-/// All of them.
+/// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
     [punted(), limits(), classes(), own_ports(), kernel_says(), probes()]
         .into_iter()

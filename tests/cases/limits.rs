@@ -1,4 +1,4 @@
-//! Where room runs out, and where a packet is too big for its way.
+//! Full tables, exceeded limits, and packets that are too big for their path.
 
 use super::setups::{
     Setup, aws_chain, aws_nat, aws_return, aws_tunnel, plain_dsr, service, web_by_tunnel,
@@ -21,22 +21,22 @@ fn until(make: fn(u16) -> Frame, least: u16, most: u16, reason: DropReason) -> S
     step
 }
 
-/// The client's flow number n.
+/// Builds the first packet of the client's flow number n.
 fn flow(n: u16) -> Frame {
     from_gateway(u32::from(n), syn().from_port(1024 + n))
 }
 
-/// A flow number n for nobody here.
+/// Builds the first packet of flow number n, which matches no service.
 fn stray(n: u16) -> Frame {
     from_gateway(u32::from(n), tcp(CLIENT, ELSEWHERE, flags::SYN).from_port(1024 + n))
 }
 
-/// A packet by endpoint number n.
+/// Builds a packet through endpoint number n.
 fn endpoint(n: u16) -> Frame {
     from_node(NODE, 0x1000 + u64::from(n), 1, tcp(CLIENT, ELSEWHERE, flags::SYN))
 }
 
-/// Another endpoint for each number.
+/// Builds a packet through another range of endpoints.
 fn later(n: u16) -> Frame {
     endpoint(0x100 + n)
 }
@@ -49,13 +49,13 @@ fn few_ports(name: &'static str, nat_ports: &'static str) -> Setup {
     Setup { nat_ports, ..aws_nat().named(name) }
 }
 
-/// The client's packet goes to the backend from the first NAT port.
+/// A step in which the client's packet goes to the backend from the first NAT port.
 fn translated(ip: Ip) -> Step {
     let out = to_backend(11, ip.clone().from(OUR_NAT).from_port(NAT_1).to(BACKEND).hop());
     arrives(INGRESS, from_gateway(1, ip)).leaves(EGRESS, out, "nat")
 }
 
-/// A flow begins, is answered, and its client goes on.
+/// Steps in which a flow begins, is answered, and its client continues.
 fn confirmed() -> Vec<Step> {
     let back = from_backend(11, syn_ack().from(BACKEND).to(OUR_NAT).to_port(NAT_1));
     let answered = arrives(EGRESS, back).leaves(INGRESS, to_gateway(1, syn_ack().hop()), "answer");
@@ -129,7 +129,8 @@ fn sizes() -> Vec<Case> {
     let big = |len| tcp(CLIENT, ELSEWHERE, flags::ACK).sized(len);
     let six = |len| tcp(CLIENT6, ELSEWHERE6, flags::ACK).sized(len);
     let silent = aws_return().named("aws, too_big = drop").gateway("too_big = \"drop\"");
-    // The error comes from the address that the packet was for: it is on the way, and known there.
+    // The error's source is the address that the packet was for: it is on the path and known
+    // there.
     let needed =
         |ip: Ip, mtu| error("192.0.2.80", "198.51.100.7", (3, 4), mtu, ip).quoting(548).tos(0xc0);
     let six_needed =
@@ -216,7 +217,7 @@ fn ttl() -> Vec<Case> {
     )]
 }
 
-/// Errors of the running second, by the network that they go to and by the arm.
+/// Cases of the limits on ICMP errors per second, by destination network and by arm.
 fn errors() -> Vec<Case> {
     let from = |client: &str| {
         let syn = tcp(client, FRONTEND, flags::SYN).ttl(1);
@@ -247,18 +248,18 @@ fn errors() -> Vec<Case> {
     )]
 }
 
-/// One new flow a second, by NAT and by tunnel each.
+/// Limits new flows to one per second, for NAT and for tunnels.
 fn one_new_flow(setup: Setup, name: &'static str) -> Setup {
     Setup { new_flows: "nat_new_per_s = 1\ntunnel_new_per_s = 1", ..setup.named(name) }
 }
 
-/// A packet goes to backend number n in IP in IP.
+/// A step in which a packet goes to backend number n in IP in IP.
 fn carried(arrived: fn(Ip) -> Frame, ip: Ip, n: u8) -> Step {
     let out = ip.clone().hop().in_ip("10.0.2.10", &format!("10.0.2.{n}"));
     arrives(INGRESS, arrived(ip)).leaves(EGRESS, to_backend(n, out), "tunnel")
 }
 
-/// A UDP service by direct return, its two backends in these states.
+/// Builds a UDP service with direct server return and two backends in these states.
 fn dns(first: &str, second: &str) -> String {
     let backends = format!(
         "{{address = \"10.0.2.11\", state = \"{first}\"}}, \
@@ -336,7 +337,7 @@ fn new_flows() -> Vec<Case> {
     ]
 }
 
-/// All of them.
+/// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
     [full_tables(), sizes(), ttl(), errors(), new_flows()].into_iter().flatten().collect()
 }

@@ -1,4 +1,4 @@
-//! Sources that no sender has: loopback, multicast, broadcast, a frontend's own address.
+//! Invalid source addresses: loopback, multicast, broadcast, a frontend's own address.
 
 use super::setups::{
     Setup, WEB_BACKEND, aws_nat, aws_return, azure_nat, plain_dsr, plain_nat, service,
@@ -8,7 +8,7 @@ use super::{Case, arrives, case};
 use crate::frames::{Ip, aws_options, echo, error, flags, tcp, udp};
 use tables::reason::DropReason::MartianSource;
 
-/// Sources that no sender has.
+/// Addresses that are invalid as a source.
 const MARTIANS: [&str; 5] = [
     "127.0.0.1:40000",
     "127.255.255.254:40000",
@@ -17,7 +17,7 @@ const MARTIANS: [&str; 5] = [
     "255.255.255.255:40000",
 ];
 const MARTIANS6: [&str; 3] = ["[::1]:40000", "[ff02::1]:40000", "[ff0e::7]:40000"];
-/// The addresses beside them, which clients have.
+/// The adjacent addresses, which are valid clients.
 const BESIDE: [(&str, &str); 3] = [
     ("The address before the loopback network is a client's.", "126.255.255.255:40000"),
     ("The address behind the loopback network is a client's.", "128.0.0.1:40000"),
@@ -151,7 +151,7 @@ fn inside_tunnels() -> Vec<Case> {
     ]
 }
 
-/// All of them.
+/// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
     [plain(), inside_tunnels()].into_iter().flatten().collect()
 }

@@ -1,9 +1,9 @@
-//! Cases as data: a sentence, what arrives, what leaves, what is counted.
+//! Test cases as data: a claim, incoming frames, outgoing frames, and counters.
 //!
-//! A case knows no plane. [`run`] plays it on anything that is a [`Plane`]: the pipeline in memory,
-//! the poll loop on real DPDK ports. Nothing is compared loosely: every frame is compared whole,
-//! every counter that a step does not name must stand still, and after each step everything that
-//! came in is accounted for.
+//! Cases are independent of the data plane. [`run`] executes one on any [`Plane`]: the pipeline
+//! in memory, or the poll loop on real DPDK ports. Comparisons are exact: every frame is compared
+//! completely, counters that a step does not name must not change, and after each step all
+//! packets must be accounted for.
 
 mod case;
 mod coverage;
@@ -42,7 +42,7 @@ pub use plane::{Counts, Exit, Plane};
 pub use run::run;
 pub use setups::Setup;
 
-/// Every case there is.
+/// Returns all cases.
 pub fn all() -> Vec<Case> {
     [
         aws::cases(),

@@ -1,4 +1,4 @@
-//! NAT44 and NAT66 by two arms: out rewritten, back rewritten, nothing forgotten.
+//! NAT44 and NAT66 with two arms: requests and answers are rewritten completely.
 
 use super::setups::{WEB, aws_nat, service};
 use super::world::*;
@@ -6,12 +6,12 @@ use super::{Case, Step, arrives, case, services, wait};
 use crate::frames::{Frame, Ip, echo, flags, tcp, udp};
 use tables::reason::DropReason;
 
-/// As the backend of "web" gets it.
+/// Returns the packet as the backend of "web" receives it.
 fn out(ip: Ip, nat: u16) -> Frame {
     to_backend(11, ip.from(OUR_NAT).from_port(nat).to(BACKEND).hop())
 }
 
-/// As the backend of "web" answers it.
+/// Returns the packet as the backend of "web" sends it.
 fn back(ip: Ip, nat: u16) -> Frame {
     from_backend(11, ip.from(BACKEND).to(OUR_NAT).to_port(nat))
 }
@@ -109,7 +109,7 @@ fn lifetimes() -> Vec<Case> {
     ]
 }
 
-/// The backend refuses.
+/// Builds the backend's reset.
 fn rst() -> Ip {
     tcp(FRONTEND, CLIENT, flags::RST | flags::ACK)
 }
@@ -239,7 +239,7 @@ fn new_flow_to_the_other() -> Step {
     arrives(INGRESS, from_gateway(8, other)).leaves(EGRESS, to_backend(12, out), "nat")
 }
 
-/// Through "any", which keeps ports: from the client's end to 203.0.113.20.
+/// A step through "any", which keeps ports: from the client to 203.0.113.20.
 fn any_there(ip: Ip, nat: u16) -> Step {
     let port = ip.dst.port();
     let mut out = ip.clone().from(OUR_NAT).from_port(nat).to("10.0.2.12").to_port(port).hop();
@@ -345,7 +345,7 @@ fn scopes() -> Vec<Case> {
     )]
 }
 
-/// All of them.
+/// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
     [tcp_cases(), lifetimes(), tcp_states(), udp_states(), other_protocols(), six(), scopes()]
         .into_iter()

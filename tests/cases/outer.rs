@@ -1,11 +1,11 @@
-//! Outer headers of our own: families, checksums, traffic class.
+//! Outer headers that Weir writes: address families, checksums, traffic class.
 
 use super::setups::{Setup, WEB, aws_nat, plain_dsr, service};
 use super::world::*;
 use super::{Case, arrives, case};
 use crate::frames::{Ip, flags, tcp, udp};
 
-/// A service over IPv6 with direct server return.
+/// Creates a service over IPv6 with direct server return.
 fn six(tunnel: &str, backend: &str) -> Setup {
     let keys = format!("mode = \"dsr\"\ntunnel = \"{tunnel}\"");
     let mut setup = plain_dsr(tunnel, backend).named("dsr plain, IPv6 frontend");
@@ -18,7 +18,7 @@ fn six(tunnel: &str, backend: &str) -> Setup {
     setup
 }
 
-/// A plain packet goes to the backend as `wrap` puts it.
+/// A case in which a plain packet reaches the backend encapsulated by `wrap`.
 fn wrapped(claim: &'static str, setup: Setup, ip: Ip, wrap: fn(Ip) -> Ip) -> Case {
     let out = to_backend(11, wrap(ip.clone().hop()));
     case(claim, setup, vec![arrives(INGRESS, from_router(ip)).leaves(EGRESS, out, "tunnel")])
@@ -45,7 +45,7 @@ fn families() -> Vec<Case> {
     ]
 }
 
-/// A service whose outer checksums are filled in.
+/// Creates a service with outer checksums.
 fn summed(tunnel: &str) -> Setup {
     let keys = format!("mode = \"dsr\"\ntunnel = \"{tunnel}\"\nouter_checksum = true");
     let mut setup = plain_dsr(tunnel, "10.0.2.11").named("dsr plain, outer checksum");
@@ -111,7 +111,7 @@ fn udp_over_six() -> Setup {
     setup
 }
 
-/// All of them.
+/// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
     [families(), checksums()].into_iter().flatten().collect()
 }

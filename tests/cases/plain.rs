@@ -1,11 +1,11 @@
-//! Plain traffic: an ordinary balancer behind a router, by NAT or with direct server return.
+//! Plain traffic: a balancer behind a router, with NAT or direct server return.
 
 use super::setups::{plain_dsr, plain_nat};
 use super::world::*;
 use super::{Case, arrives, case};
 use crate::frames::Ip;
 
-/// The client's packet, tunnelled to backend 11: `wrap` puts the outer header around it.
+/// A case in which the client's packet is tunneled to backend 11; `wrap` adds the outer header.
 fn dsr(claim: &'static str, tunnel: &str, wrap: fn(Ip) -> Ip) -> Case {
     let step = |ip: Ip| {
         let out = to_backend(11, wrap(ip.clone().hop()));
@@ -60,7 +60,7 @@ fn nat() -> Vec<Case> {
     )]
 }
 
-/// All of them.
+/// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
     [returns(), nat()].into_iter().flatten().collect()
 }

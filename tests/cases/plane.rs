@@ -1,10 +1,10 @@
-//! What a case needs of a data plane.
+//! The interface of a data plane under test.
 
 use super::Setup;
 use std::collections::BTreeMap;
 use tables::reason::DropReason;
 
-/// Where a frame came out.
+/// The port through which a frame left.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Exit {
     /// The port of this arm.
@@ -13,60 +13,60 @@ pub enum Exit {
     Kernel(u8),
 }
 
-/// All that a plane counted since it began. Differences are taken by whoever asks.
+/// All counters of a plane since its start; callers compute differences.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Counts {
-    /// Packets by verdict name; drops are not among them.
+    /// Packets by verdict name, without drops.
     pub verdicts: BTreeMap<&'static str, u64>,
     /// Packets by drop reason, both arms together.
     pub drops: BTreeMap<DropReason, u64>,
-    /// Packets that the ports handed over.
+    /// Packets received from the ports.
     pub received: u64,
-    /// Packets that the kernel handed over.
+    /// Packets received from the kernel.
     pub from_kernel: u64,
-    /// Packets that Weir made itself.
+    /// Packets that Weir originated.
     pub originated: u64,
-    /// Packets that the ports took.
+    /// Packets sent to the ports.
     pub sent: u64,
-    /// Packets that the kernel took.
+    /// Packets passed to the kernel.
     pub to_kernel: u64,
 }
 
 impl Counts {
-    /// What came in or was made.
+    /// Returns the packets that entered or were originated.
     pub fn entered(&self) -> u64 {
         self.received + self.from_kernel + self.originated
     }
 
-    /// What went out or was dropped.
+    /// Returns the packets that left or were dropped.
     pub fn ended(&self) -> u64 {
         self.sent + self.to_kernel + self.drops.values().sum::<u64>()
     }
 }
 
-/// A data plane on which cases are played.
+/// A data plane that executes cases.
 pub trait Plane {
-    /// Its name in failures.
+    /// Returns its name for failure messages.
     fn name(&self) -> &str;
 
-    /// Begins anew with these tables and nothing in the flow table.
+    /// Restarts with these tables and an empty flow table.
     fn load(&mut self, setup: &Setup);
 
-    /// The services change while it runs; returns when every lcore has acknowledged.
+    /// Changes the services at run time; returns when every lcore has acknowledged.
     fn change(&mut self, services: &str);
 
-    /// A frame arrives by an arm; what comes out of it, in order.
+    /// Passes a frame in at an arm and returns the outgoing frames, in order.
     fn send(&mut self, arm: u8, frame: &[u8]) -> Vec<(Exit, Vec<u8>)>;
 
-    /// A frame arrives whose first segment holds `first` bytes.
+    /// Passes a frame in whose first segment contains `first` bytes.
     fn send_split(&mut self, arm: u8, frame: &[u8], first: usize) -> Vec<(Exit, Vec<u8>)>;
 
-    /// The kernel sends a frame by the exception port of an arm.
+    /// Passes a frame from the kernel in at the exception port of an arm.
     fn kernel_sends(&mut self, arm: u8, frame: &[u8]) -> Vec<(Exit, Vec<u8>)>;
 
-    /// Seconds pass.
+    /// Advances the clock by this many seconds.
     fn advance_s(&mut self, seconds: u32);
 
-    /// What it counted so far.
+    /// Returns the counters.
     fn counts(&self) -> Counts;
 }

@@ -1,5 +1,4 @@
-//! What a service's policy promises to clients: who may use it, and that they meet the same backend
-//! again.
+//! Service policies towards clients: source ranges, and session affinity.
 
 use super::setups::{Setup, WEB, WEB_BACKEND, aws_nat, aws_tunnel, plain_dsr, plain_nat, service};
 use super::world::*;
@@ -7,7 +6,7 @@ use super::{Act, Case, Counted, Step, arrives, case, services, wait};
 use crate::frames::{Frame, Ip, flags, tcp};
 use tables::reason::DropReason;
 
-/// "web" by NAT with further keys, over IPv4 and IPv6.
+/// Builds "web" with NAT and further keys, over IPv4 and IPv6.
 pub(super) fn web(keys: &str) -> String {
     let keys = format!("mode = \"nat\"\n{keys}");
     let six = WEB.replace("203.0.113.10", "2001:db8:f::10");
@@ -15,18 +14,18 @@ pub(super) fn web(keys: &str) -> String {
         + &service("web6", &keys, &six, r#"{address = "fd00:2::11", port = 8080}"#)
 }
 
-/// The same in a set-up.
+/// Builds the same as a setup.
 pub(super) fn with(setup: Setup, name: &'static str, keys: &str) -> Setup {
     Setup { services: web(keys), ..setup.named(name) }
 }
 
-/// A client asks for the frontend of its family.
+/// Builds a client's SYN to the frontend of its family.
 pub(super) fn from(client: &str) -> Ip {
     let to = if client.starts_with('[') { FRONTEND6 } else { FRONTEND };
     tcp(client, to, flags::SYN)
 }
 
-/// It reaches the backend.
+/// A step in which it reaches the backend.
 pub(super) fn passes(frame: fn(Ip) -> Frame, client: &str, nat: u16) -> Step {
     let (ours, backend) = match client.starts_with('[') {
         true => (OUR_NAT6, BACKEND6),
@@ -40,7 +39,7 @@ fn refused(frame: fn(Ip) -> Frame, client: &str) -> Step {
     arrives(INGRESS, frame(from(client))).dropped(DropReason::SourceRefused)
 }
 
-/// It comes by the gateway.
+/// Returns the packet as it arrives through the gateway.
 pub(super) fn by_gateway(ip: Ip) -> Frame {
     from_gateway(1, ip)
 }
@@ -114,11 +113,11 @@ fn source_ranges() -> Vec<Case> {
     ]
 }
 
-/// Backend 11 alone, or by far less likely than 12.
+/// Backend 11 alone, or far less likely than 12.
 const ONE: &str = r#"{address = "10.0.2.11", weight = 1}"#;
 const OTHER: &str = r#"{address = "10.0.2.12", weight = 65535}"#;
 
-/// "web" by IPIP, which shows of a flow nothing but its packets.
+/// Builds "web" with IPIP, in which outgoing packets show only the backend.
 fn carried(mode: &str, keys: &str, backends: &[&str]) -> String {
     let keys = format!("mode = \"{mode}\"\ntunnel = \"ipip\"\n{keys}");
     service("web", &keys, WEB, &backends.join(", "))
@@ -128,14 +127,14 @@ fn staying(backends: &[&str]) -> String {
     carried("dsr", "affinity_s = 60", backends)
 }
 
-/// Clients that stay for a minute; backend 11 alone at first.
+/// Returns a setup with an affinity of one minute; at first with backend 11 alone.
 fn affine() -> Setup {
     let setup = plain_dsr("ipip", "10.0.2.11").named("clients stay with backends");
-    // Which backend a newcomer is given depends on it.
+    // The backend of a new client depends on the seed.
     Setup { services: staying(&[ONE]), seed: Some(0x5745_4952), ..setup }
 }
 
-/// A new flow of a client reaches a backend.
+/// A step in which a client's new flow reaches a backend.
 fn goes(client: &str, backend: u8) -> Step {
     let there = format!("10.0.2.{backend}");
     let out = to_backend(backend, from(client).hop().in_ip("10.0.2.10", &there));
@@ -201,7 +200,7 @@ fn affinity() -> Vec<Case> {
     ]
 }
 
-/// The traffic policy changes while clients stay.
+/// Cases in which the traffic policy changes during affinity.
 fn affinity_through_policies() -> Vec<Case> {
     let both = || services(staying(&[ONE, OTHER]));
     let under = |policy: &str| {
@@ -259,7 +258,7 @@ fn affinity_through_policies() -> Vec<Case> {
     ]
 }
 
-/// The same address behind two endpoints.
+/// A case with the same client address behind two endpoints.
 fn affine_by_endpoint() -> Case {
     let stay = |backends: &[&str]| carried("tunnel", "affinity_s = 60", backends);
     let goes = |endpoint, client, backend: u8| {
@@ -281,7 +280,7 @@ fn affine_by_endpoint() -> Case {
     )
 }
 
-/// More clients than there is room for, each with one flow.
+/// A case with more clients than affinity entries, each with one flow.
 fn many_clients() -> Case {
     let make = |n: u16| from_router(from(&format!("198.51.{}.{}:4000", 100 + n / 250, n % 250)));
     let mut flood = Step::new(Act::Flood { arm: INGRESS, make, count: 300 });
@@ -314,7 +313,7 @@ fn random() -> Vec<Case> {
     )]
 }
 
-/// All of them.
+/// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
     let others = vec![affine_by_endpoint(), many_clients()];
     [source_ranges(), affinity(), affinity_through_policies(), others, random()]

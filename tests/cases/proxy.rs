@@ -1,4 +1,4 @@
-//! Flows that go to a proxy on this machine, by the exception path, and what it answers.
+//! Flows to a proxy on the appliance, through the exception path, and the proxy's answers.
 
 use super::policy::{by_gateway, from, passes, web, with};
 use super::setups::{Setup, aws_nat, plain_nat, service};
@@ -7,13 +7,13 @@ use super::{Case, Step, arrives, case, kernel_sends, services};
 use crate::frames::{Frame, Ip, error, flags, tcp};
 use tables::reason::DropReason;
 
-/// What the proxy is reached at.
+/// The proxy's address and port.
 const PROXY: &str = "10.0.1.10:9000";
 
-/// "web" by a proxy on this machine.
+/// Builds "web" with a proxy on the appliance.
 fn proxied(setup: Setup) -> Setup {
     let setup = with(setup, "flows to a proxy", "proxy_redirect = { port = 9000 }");
-    // One that a proxy takes on one port only.
+    // A service that redirects only one of its ports to the proxy.
     let some = "mode = \"nat\"\nproxy_redirect = { port = 9000, ports = [81] }";
     let at = |port| format!("{{address = \"203.0.113.40\", port = {port}, protocol = \"tcp\"}}");
     let backend = r#"{address = "10.0.2.11"}"#;
@@ -21,17 +21,17 @@ fn proxied(setup: Setup) -> Setup {
     Setup { services: setup.services + &some, ..setup }
 }
 
-/// What the proxy gets of a gateway's packet.
+/// Returns the frame for the proxy of a packet from a gateway.
 fn taken_out(ip: Ip) -> Frame {
     Frame::new(IN_MAC, IN_MAC, ip.to(PROXY))
 }
 
-/// What it gets of a plain one.
+/// Returns the frame for the proxy of a plain packet.
 fn as_it_came(ip: Ip) -> Frame {
     from_router(ip.to(PROXY))
 }
 
-/// What the kernel sends for it.
+/// Returns the frame that the kernel sends for the proxy.
 fn says(ip: Ip) -> Frame {
     Frame::new(IN_MAC, ROUTER, ip.from(PROXY))
 }
@@ -163,7 +163,7 @@ fn which() -> Vec<Case> {
     ]
 }
 
-/// All of them.
+/// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
     [by_gateways(), plain(), which()].into_iter().flatten().collect()
 }

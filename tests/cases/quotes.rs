@@ -1,5 +1,5 @@
-//! ICMP errors about answers of flows that are in no table of this appliance: routers that spread
-//! packets over several appliances bring an error to another one than the flow.
+//! ICMP errors about answers of flows in no table of this appliance: routers that spread packets
+//! over several appliances may send an error to another one than the flow.
 
 use super::setups::{Setup, WEB, aws_nat, aws_tunnel, plain_dsr, plain_nat, service};
 use super::world::*;
@@ -10,7 +10,7 @@ use tables::reason::DropReason;
 /// A router between the frontend and its clients.
 const HOP: &str = "192.0.2.1";
 
-/// A router's error of this kind about an answer of the frontend to a client's port.
+/// Builds a router's error of this kind about an answer of the frontend to a client's port.
 fn about(kind: (u8, u8), port: u16) -> Ip {
     let client = format!("198.51.100.7:{port}");
     error(HOP, "203.0.113.10", kind, 1_400, tcp(FRONTEND, &client, flags::ACK).sized(1_500))
@@ -20,7 +20,7 @@ fn too_big(port: u16) -> Ip {
     about((3, 4), port)
 }
 
-/// A router's packet goes by IPIP to a backend.
+/// A step in which a router's packet is forwarded through IPIP to a backend.
 fn carried(ip: Ip, backend: u8) -> Step {
     let there = format!("10.0.2.{backend}");
     let out = to_backend(backend, ip.clone().hop().in_ip("10.0.2.10", &there));
@@ -43,12 +43,12 @@ fn web(keys: &str, backends: &[&str]) -> String {
     service("web", &keys, WEB, &backends.join(", "))
 }
 
-/// Two backends, and a seed by which clients' ports choose between them.
+/// Builds a setup with two backends, and a seed with which clients' ports select between them.
 fn two(name: &'static str, keys: &str) -> Setup {
     Setup { services: web(keys, &[ONE, OTHER]), seed: Some(0x5745_4952), ..dsr().named(name) }
 }
 
-/// A flow's first packet from a client's port.
+/// Builds a flow's first packet from a client's port.
 fn opens(port: u16) -> Ip {
     tcp(&format!("198.51.100.7:{port}"), FRONTEND, flags::SYN)
 }
@@ -163,7 +163,7 @@ fn refused() -> Vec<Case> {
     ]
 }
 
-/// All of them.
+/// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
     [stateless(), refused()].into_iter().flatten().collect()
 }

@@ -1,4 +1,4 @@
-//! What is refused, each under its own reason.
+//! Packets that are dropped as invalid, each with its own reason.
 
 use super::setups::{Setup, aws_nat, aws_return, azure_return, plain_nat, service};
 use super::world::*;
@@ -15,12 +15,12 @@ fn good() -> Frame {
     from_gateway(1, inner())
 }
 
-/// The gateway's packet with its GENEVE header changed.
+/// Builds the gateway's packet with a changed GENEVE header.
 fn geneve(change: impl FnOnce(&mut Geneve)) -> Frame {
     good().with(|ip| ip.geneve(change))
 }
 
-/// The gateway's packet with these options.
+/// Builds the gateway's packet with these options.
 fn with_options(parts: &[Vec<u8>]) -> Frame {
     geneve(|g| g.options = options(parts))
 }
@@ -29,13 +29,13 @@ fn refuse(claim: &'static str, setup: Setup, frame: Frame, reason: DropReason) -
     case(claim, setup, vec![arrives(INGRESS, frame).dropped(reason)])
 }
 
-/// Where things lie in [`good`]: the outer IP header, UDP, GENEVE, the inner packet.
+/// Offsets in [`good`]: the outer IP header, UDP, GENEVE, the inner packet.
 const IP: usize = 14;
 const UDP: usize = IP + 20;
 const GENEVE: usize = UDP + 8;
 const INNER: usize = GENEVE + 8 + 32;
 
-/// The outer header checksum after the word at `at` became `word`.
+/// Recomputes the outer header checksum for `word` at offset `at`.
 fn resummed(frame: Frame, at: usize, word: u16) -> Frame {
     let mut header = frame.bytes()[IP..IP + 20].to_vec();
     header[at..at + 2].copy_from_slice(&word.to_be_bytes());
@@ -129,7 +129,7 @@ fn geneve_headers() -> Vec<Case> {
     ]
 }
 
-/// The gateway's three options, as parts.
+/// Returns the gateway's three options, as parts.
 fn three() -> [Vec<u8>; 3] {
     [
         option(0x0108, 1, &ENDPOINT.to_be_bytes()),
@@ -332,7 +332,7 @@ fn services() -> Vec<Case> {
     ]
 }
 
-/// All of them.
+/// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
     [frames_and_ip(), geneve_headers(), geneve_options(), inner_packets(), admission(), services()]
         .into_iter()

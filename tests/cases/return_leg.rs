@@ -1,5 +1,5 @@
-//! Answers of backends behind GENEVE whose flow is in no table: they go back by their own options,
-//! where these are the flow's.
+//! Answers of backends behind GENEVE whose flow is in no table: they are returned according to
+//! their own options, if these are the flow's.
 
 use super::setups::{Setup, WEB, aws_chain, service, web_by_tunnel};
 use super::world::*;
@@ -7,10 +7,10 @@ use super::{Act, Case, Counted, Step, arrives, case, services, wait};
 use crate::frames::{Frame, Ip, aws_options, error, flags, option, tcp, udp};
 use tables::reason::DropReason;
 
-/// So long that no flow is left, and no scope is released yet.
+/// Seconds after which all flows have expired, but no scope is released yet.
 const IDLE_S: u32 = 120;
 
-/// The gateway's side of a flow.
+/// The gateway's outer headers of a flow.
 #[derive(Clone, Copy)]
 struct Side {
     endpoint: u64,
@@ -30,7 +30,7 @@ impl Side {
         origin_options(self.endpoint, self.node, self.cookie, self.tag)
     }
 
-    /// The gateway sends it, the backend gets it.
+    /// A step from the gateway to the backend.
     fn there(&self, ip: Ip) -> Step {
         let outer = ip.clone().hop().in_geneve(OUR_OUT, "10.0.2.11:6081", self.options());
         let out = to_backend(11, outer.from_port(self.port));
@@ -38,34 +38,34 @@ impl Side {
             .leaves(EGRESS, out, "tunnel")
     }
 
-    /// Any packet from the backend with these options.
+    /// Returns a packet from the backend with these options.
     fn sent(&self, ip: Ip) -> Frame {
         answer(ip, self.options())
     }
 
-    /// The same, and the gateway gets it.
+    /// A step in which that packet reaches the gateway.
     fn back(&self, ip: Ip) -> Step {
         let out = to_node(self.node, self.endpoint, self.cookie, ip.clone().hop());
         arrives(EGRESS, self.sent(ip)).leaves(INGRESS, out, "answer")
     }
 
-    /// The same, and it is dropped.
+    /// A step in which that packet is dropped.
     fn refused(&self, ip: Ip) -> Step {
         arrives(EGRESS, self.sent(ip)).dropped(DropReason::NoFlow)
     }
 }
 
-/// From the backend by its own tunnel.
+/// Returns a packet from the backend in its own tunnel.
 fn answer(ip: Ip, options: Vec<u8>) -> Frame {
     from_backend(11, ip.in_geneve("10.0.2.11:50000", "10.0.2.10:6081", options))
 }
 
-/// What the appliance got comes back: one hop further.
+/// Returns a packet that the appliance sends back, one hop later.
 fn inspected(ip: Ip) -> Ip {
     ip.hop()
 }
 
-/// One seed for all, so that no tag is met by chance.
+/// One seed for all cases, so that no tag matches by chance.
 fn chain() -> Setup {
     Setup { seed: Some(0x5745_4952), ..aws_chain().named("tunnel geneve chain, one seed") }
 }
@@ -74,13 +74,13 @@ fn with_services(name: &'static str, services: String) -> Setup {
     Setup { services, ..chain().named(name) }
 }
 
-/// The backend of "web" in GENEVE with further keys of the service.
+/// Builds "web" with a GENEVE backend and further keys of the service.
 fn web(keys: &str, backend: &str) -> String {
     let keys = format!("mode = \"tunnel\"\ntunnel = \"geneve\"\n{keys}");
     service("web", &keys, WEB, &format!("{{address = \"{backend}\"}}"))
 }
 
-/// The client's unconfirmed flow number n.
+/// Builds the client's unconfirmed flow number n.
 fn flow(n: u16) -> Frame {
     from_gateway(7, syn().from_port(1024 + n))
 }
@@ -325,7 +325,7 @@ fn undecided() -> Vec<Case> {
     ]
 }
 
-/// A case whose claim and last steps follow.
+/// A case whose claim and last steps are added later.
 fn case_of(setup: Setup, steps: Vec<Step>) -> Case {
     case("", setup, steps)
 }
@@ -338,7 +338,7 @@ impl Case {
     }
 }
 
-/// The gateway's attachment goes back too, and its MAC and VLAN may be other ones by then.
+/// Cases in which the answer has the gateway's attachment; its MAC and VLAN may have changed.
 fn leg() -> Vec<Case> {
     let frame = |attachment: u64, mac, ip: Ip| {
         Frame::new(
@@ -375,7 +375,7 @@ fn leg() -> Vec<Case> {
     )]
 }
 
-/// All of them.
+/// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
     [go_back(), forged(), undecided(), leg()].into_iter().flatten().collect()
 }

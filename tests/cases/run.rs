@@ -1,4 +1,4 @@
-//! Plays a case on a plane, and says in words where it went another way.
+//! Executes a case on a plane and describes deviations.
 
 use super::{Act, Case, Counted, Counts, Exit, Plane, Step, Wire};
 use crate::cases::world::{LEARNT, Learnt};
@@ -6,13 +6,13 @@ use crate::frames::{Frame, describe, difference};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// What the plane chose by itself (NAT ports, ports from a flow's hash), by the port number that
-/// stands for it in the case.
+/// The values that the plane chose (NAT ports, ports from a flow's hash), by their placeholder
+/// port in the case.
 type Chosen = BTreeMap<u16, u16>;
 
 type Came = Vec<(Exit, Vec<u8>)>;
 
-/// Plays all steps of `case`. The error names the step and the difference.
+/// Executes all steps of `case`. The error names the step and the difference.
 pub fn run(case: &Case, plane: &mut dyn Plane) -> Result<(), String> {
     plane.load(&case.setup);
     let mut chosen = Chosen::new();
@@ -93,7 +93,7 @@ fn compare(step: &Step, came: Came, chosen: &mut Chosen) -> Result<(), String> {
     if text.is_empty() { Ok(()) } else { Err(text) }
 }
 
-/// The bytes of a frame with all ports filled in that the plane has chosen so far.
+/// Returns a frame's bytes with the values that the plane has chosen so far.
 fn bytes(wire: &Wire, chosen: &Chosen) -> Vec<u8> {
     match wire {
         Wire::Raw(bytes) => bytes.clone(),
@@ -109,8 +109,8 @@ fn named(frame: &Frame, chosen: &Chosen) -> Frame {
     frame
 }
 
-/// Reads from `actual` what the plane chose where `wanted` leaves it open: the two bytes that
-/// follow the port when the frame is built with one port and with another.
+/// Reads from `actual` the values that `wanted` leaves open: the two bytes that differ between
+/// frames built with two different ports.
 fn learn(wanted: &Frame, actual: &[u8], chosen: &mut Chosen) -> Result<(), String> {
     for Learnt { stands_for, range, what, .. } in LEARNT {
         if chosen.contains_key(stands_for) || !wanted.ip.mentions_port(*stands_for) {
@@ -155,7 +155,7 @@ fn until(
     Err(format!("  all {most} fitted, one of them should not"))
 }
 
-/// Everything that came in is accounted for, once.
+/// Checks that every packet that entered is accounted for exactly once.
 fn balanced(counts: &Counts) -> Result<(), String> {
     let (entered, ended) = (counts.entered(), counts.ended());
     if entered == ended {
@@ -164,7 +164,7 @@ fn balanced(counts: &Counts) -> Result<(), String> {
     Err(format!("  {entered} packets came in or were made, {ended} ended: {counts:?}"))
 }
 
-/// The step's counters moved as it says, and no others.
+/// Checks that the step's counters, and no others, changed as expected.
 fn moved(step: &Step, before: &Counts, after: &Counts) -> Result<(), String> {
     let many = matches!(step.act, Act::Until { .. } | Act::Flood { .. });
     let mut wanted: BTreeMap<Counted, u64> = BTreeMap::new();

@@ -1,12 +1,12 @@
-//! Which service a packet is for: exact, any port, any protocol, then the longest network; and the
-//! endpoint that it came by.
+//! Service lookup: exact, any port, any protocol, then the longest prefix; and the endpoint of
+//! the packet.
 
 use super::setups::{Setup, aws_nat, service};
 use super::world::*;
 use super::{Case, arrives, case};
 use crate::frames::{Ip, flags, tcp, udp};
 
-/// Services that overlap; the port of the backend tells which one was chosen.
+/// Builds overlapping services; the backend's port identifies the selected one.
 fn overlapping() -> Setup {
     let nat = |name: &str, frontend: &str, port: u16| {
         let backend = format!("{{address = \"10.0.2.11\", port = {port}}}");
@@ -24,7 +24,7 @@ fn overlapping() -> Setup {
     setup
 }
 
-/// The same, and the exact frontend once more for one endpoint alone.
+/// Builds the same services, and the exact frontend again for one endpoint alone.
 fn scoped() -> Setup {
     let mut setup = overlapping().named("a frontend of one endpoint");
     let scope = format!("{ENDPOINT:#x}");
@@ -39,14 +39,14 @@ fn scoped() -> Setup {
     setup
 }
 
-/// The packet reaches the backend on this port.
+/// A case in which the packet reaches the backend on this port.
 fn chosen(claim: &'static str, setup: Setup, endpoint: u64, ip: Ip, port: u16) -> Case {
     let out = ip.clone().from(OUR_NAT).from_port(NAT_1).to("10.0.2.11").to_port(port).hop();
     let step = arrives(INGRESS, from_node(NODE, endpoint, 1, ip));
     case(claim, setup, vec![step.leaves(EGRESS, to_backend(11, out), "nat")])
 }
 
-/// All of them.
+/// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
     let syn = |to: &str| tcp(CLIENT, to, flags::SYN);
     let overlap = |claim, ip, port| chosen(claim, overlapping(), ENDPOINT, ip, port);

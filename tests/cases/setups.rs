@@ -1,23 +1,23 @@
-//! The tables with which cases start, written as an operator writes them.
+//! The initial tables of cases, in the form that an operator writes.
 
 use super::world::{EGRESS, EGRESS_ROUTER, INGRESS, ROUTER, backend_mac};
 use crate::frames::Mac;
 
-/// A host whose MAC address is known.
+/// A host with a known MAC address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Neighbour {
     /// Its address.
     pub address: &'static str,
-    /// The arm on whose cable it is.
+    /// The arm on whose link it is.
     pub arm: u8,
     /// Its MAC address.
     pub mac: Mac,
 }
 
-/// Tables by name: a configuration, a services file, and who is known on the cables.
+/// Named tables: a configuration, a services file, and the neighbors on the links.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Its name in failures.
+    /// The name in failure messages.
     pub name: &'static str,
     /// `[[gateway]]` entries.
     pub gateways: String,
@@ -39,23 +39,23 @@ pub struct Setup {
     pub nat_ports: &'static str,
     /// `nat.addresses`, as a TOML list.
     pub nat_addresses: &'static str,
-    /// `tables.seed`; without, each region has one of its own.
+    /// `tables.seed`; if `None`, each region has its own.
     pub seed: Option<u64>,
     /// `egress.ipip_sources`.
     pub ipip_sources: &'static str,
     /// Keys of `[punt]`.
     pub punt: &'static str,
-    /// Keys of `[icmp]`; without, nothing is limited.
+    /// Keys of `[icmp]`; if empty, there are no limits.
     pub icmp: &'static str,
     /// Routers that BGP policies name.
     pub routers: Vec<&'static str>,
     /// Further keys of `[flows]`.
     pub flows: &'static str,
-    /// `flows.nat_new_per_s` and `flows.tunnel_new_per_s`; without, nothing is limited.
+    /// `flows.nat_new_per_s` and `flows.tunnel_new_per_s`; if empty, there are no limits.
     pub new_flows: &'static str,
-    /// Whose MAC addresses are known.
+    /// Hosts with known MAC addresses.
     pub neighbours: Vec<Neighbour>,
-    /// Frames that the kernel takes from the exception port before its queue is full.
+    /// Frames that the kernel accepts from the exception port before its queue is full.
     pub kernel_room: usize,
 }
 
@@ -67,7 +67,7 @@ kind = "aws"
 sources = ["10.0.1.0/24"]
 "#;
 
-/// Errors are not limited.
+/// Keys that disable the limits of ICMP errors.
 const UNLIMITED: &str = "errors_per_s = 0\nerrors_per_network_per_s = 0\npath_mtu_errors_per_s = 0";
 
 /// The Azure gateway of the cases.
@@ -115,25 +115,25 @@ impl Setup {
         }
     }
 
-    /// With further keys of the (last) gateway.
+    /// Adds keys of the (last) gateway.
     pub fn gateway(mut self, keys: &str) -> Setup {
         self.gateways += keys;
         self.gateways += "\n";
         self
     }
 
-    /// Under another name.
+    /// Sets the name.
     pub fn named(mut self, name: &'static str) -> Setup {
         self.name = name;
         self
     }
 
-    /// The configuration file, with what DPDK opens for each arm.
+    /// Returns the configuration file, with the DPDK devices of each arm.
     pub fn config(&self, ingress: &str, egress: &str) -> String {
         let Setup { gateways, nat_ports, nat_addresses, punt, flows, new_flows, .. } = self;
         let Setup { max_flows, max_fragments, max_affinities, max_scopes, .. } = self;
         let Setup { option_slabs, ipip_sources, icmp, region, .. } = self;
-        // As many maps for each of 64 backends as addresses of one family may be.
+        // For each of 64 backends, as many maps as one family can have addresses.
         let nat_maps = 64 * (nat_addresses.matches('"').count() / 2).saturating_sub(1).max(1);
         format!(
             r#"name = "cases"
@@ -180,7 +180,7 @@ ports = "{nat_ports}"
     }
 }
 
-/// A service file's entry.
+/// Formats a service of the services file.
 pub fn service(name: &str, keys: &str, frontends: &str, backends: &str) -> String {
     format!(
         "[[service]]\nname = \"{name}\"\n{keys}\nfrontends = [{frontends}]\n\
@@ -188,12 +188,12 @@ pub fn service(name: &str, keys: &str, frontends: &str, backends: &str) -> Strin
     )
 }
 
-/// Frontend of "web" over IPv4.
+/// The IPv4 frontend of "web".
 pub const WEB: &str = r#"{address = "203.0.113.10", port = 80, protocol = "tcp"}"#;
-/// The one backend of "web".
+/// The single backend of "web".
 pub const WEB_BACKEND: &str = r#"{address = "10.0.2.11", port = 8080}"#;
 
-/// "web": TCP, UDP and ping of 203.0.113.10 and 2001:db8:f::10, rewritten to one backend each.
+/// Builds "web": TCP, UDP and ping of 203.0.113.10 and 2001:db8:f::10, with one NAT backend each.
 pub fn web_by_nat() -> String {
     service("web", "mode = \"nat\"", WEB, WEB_BACKEND)
         + &service(
@@ -210,7 +210,7 @@ pub fn web_by_nat() -> String {
         )
 }
 
-/// The frontends of [`web_by_nat`] with backends of the other family.
+/// Builds the frontends of [`web_by_nat`] with backends of the other family.
 fn web_translated() -> String {
     let service = |name: &str, policy: &str, frontend: &str, backend: &str| {
         let keys = format!("mode = \"nat\"\nnat_policy = \"{policy}\"");
@@ -228,18 +228,18 @@ fn web_translated() -> String {
         )
 }
 
-/// A service "web" with a tunnel to its backends.
+/// Builds a service "web" with a tunnel to its backends.
 pub fn web_by_tunnel(mode: &str, tunnel: &str, backend: &str) -> String {
     let keys = format!("mode = \"{mode}\"\ntunnel = \"{tunnel}\"");
     service("web", &keys, WEB, &format!("{{address = \"{backend}\"}}"))
 }
 
-/// An AWS gateway and no service at all.
+/// An AWS gateway without services.
 pub fn aws_return() -> Setup {
     Setup::new("aws return only", AWS, "")
 }
 
-/// An AWS gateway, services by NAT out of the egress arm.
+/// An AWS gateway, services with NAT through the egress arm.
 pub fn aws_nat() -> Setup {
     Setup::new("aws nat44 two-arm", AWS, &web_by_nat())
 }
@@ -254,22 +254,22 @@ pub fn aws_tunnel(tunnel: &str) -> Setup {
     Setup::new("tunnel with return leg", AWS, &web_by_tunnel("tunnel", tunnel, "10.0.2.11"))
 }
 
-/// An Azure gateway and no service.
+/// An Azure gateway without services.
 pub fn azure_return() -> Setup {
     Setup::new("azure return only", AZURE, "")
 }
 
-/// An Azure gateway, services by NAT.
+/// An Azure gateway, services with NAT.
 pub fn azure_nat() -> Setup {
     Setup::new("azure nat44 two-arm", AZURE, &web_by_nat())
 }
 
-/// No gateway, a service by direct server return.
+/// No gateway, a service with direct server return.
 pub fn plain_dsr(tunnel: &str, backend: &str) -> Setup {
     Setup::new("dsr plain", "", &web_by_tunnel("dsr", tunnel, backend))
 }
 
-/// No gateway, services by NAT.
+/// No gateway, services with NAT.
 pub fn plain_nat() -> Setup {
     Setup::new("nat44 plain", "", &web_by_nat())
 }
@@ -279,17 +279,17 @@ pub fn aws_translated() -> Setup {
     Setup::new("aws nat46 and nat64", AWS, &web_translated())
 }
 
-/// An Azure gateway, the same services.
+/// An Azure gateway, services with backends of the other family.
 pub fn azure_translated() -> Setup {
     Setup::new("azure nat46 and nat64", AZURE, &web_translated())
 }
 
-/// No gateway, the same services.
+/// No gateway, services with backends of the other family.
 pub fn plain_translated() -> Setup {
     Setup::new("nat46 and nat64 plain", "", &web_translated())
 }
 
-/// Set-ups of all kinds of services and gateways.
+/// Returns setups of all kinds of services and gateways.
 pub fn usual() -> Vec<Setup> {
     let tunnels = ["geneve", "vxlan", "gue", "ipip"];
     let dsr = ["vxlan", "gue", "ipip"].map(|tunnel| plain_dsr(tunnel, "10.0.2.11"));

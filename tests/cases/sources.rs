@@ -1,4 +1,4 @@
-//! Outer sources of IPIP that are drawn from a network by the flow.
+//! Outer IPIP source addresses that are selected from a network by the flow.
 
 use super::setups::{Setup, WEB, aws_tunnel, plain_dsr, service};
 use super::world::*;
@@ -7,7 +7,7 @@ use crate::frames::{Ip, error, flags, tcp};
 use tables::reason::DropReason;
 
 const NETWORK: &str = "100.64.7.0/24";
-/// What the flows of the cases draw by this seed.
+/// The seed, and the source address that the flows of the cases get with it.
 const SEED: u64 = 0x5745_4952;
 const DRAWN: &str = "100.64.7.100";
 const DRAWN_OTHER: &str = "100.64.7.167";
@@ -34,8 +34,8 @@ fn opens(port: u16) -> Ip {
     tcp(&format!("198.51.100.7:{port}"), FRONTEND, flags::SYN)
 }
 
-/// A router on the way complains of our outer packet to the source that it came from; the next
-/// packet that does not fit is answered.
+/// Steps in which a router on the path reports a too-big outer packet to that packet's source,
+/// and the next packet that does not fit is answered.
 fn complained() -> Vec<Step> {
     let long = || tcp(CLIENT, FRONTEND, flags::ACK).sized(1_400);
     let sent = || long().hop().in_ip(DRAWN_TUNNEL, "10.0.2.11");
@@ -63,7 +63,7 @@ fn six() -> Setup {
     setup
 }
 
-/// All of them.
+/// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
     let answered_to = |to: &str| {
         let ip = syn_ack().in_ip("10.0.2.11", to);

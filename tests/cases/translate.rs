@@ -1,4 +1,4 @@
-//! NAT46 and NAT64: clients of one family, backends of the other, errors and all (RFC 7915).
+//! NAT46 and NAT64: clients and backends of different families, including errors (RFC 7915).
 
 mod errors;
 mod who;
@@ -191,7 +191,7 @@ fn ends_here() -> Vec<Case> {
     ]
 }
 
-/// All of them.
+/// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
     [connections(), other_ways(), other_protocols(), pieces(), ends_here(), errors::cases()]
         .into_iter()

@@ -1,4 +1,4 @@
-//! Tunnels to backends with a return leg, for flows that a gateway brought.
+//! Tunnels to backends with a return leg, for flows that arrive through a gateway.
 
 use super::setups::{WEB, aws_chain, aws_tunnel, service};
 use super::world::*;
@@ -6,7 +6,7 @@ use super::{Case, Step, arrives, case, wait};
 use crate::frames::{Ip, error, flags, tcp, udp};
 use tables::reason::DropReason;
 
-/// The packet as an appliance of the chain gets it, with our own three options.
+/// Returns the packet as an appliance of the chain receives it, with Weir's three options.
 fn to_appliance(cookie: u32, ip: Ip) -> Ip {
     let options = origin_options(ENDPOINT, NODE, cookie, ANY_TAG);
     ip.in_geneve("10.0.2.10", "10.0.2.11:6081", options).from_port(HASH_1)
@@ -17,7 +17,7 @@ fn there(cookie: u32, ip: Ip) -> Step {
     arrives(INGRESS, from_gateway(cookie, ip)).leaves(EGRESS, out, "tunnel")
 }
 
-/// The appliance returns what it got, as it would to a cloud's gateway.
+/// A step in which the appliance returns its packet, as it would to a cloud's gateway.
 fn returned(cookie: u32, ip: Ip) -> Step {
     let frame = to_backend(11, to_appliance(cookie, ip.clone().hop())).sent_back();
     arrives(EGRESS, frame).leaves(INGRESS, to_gateway(cookie, ip.hop().hop()), "answer")
@@ -90,7 +90,7 @@ fn chain() -> Vec<Case> {
     ]
 }
 
-/// A tunnel whose backend answers by the same tunnel.
+/// A case of a tunnel whose backend answers through the same tunnel.
 fn leg(claim: &'static str, tunnel: &str, wrap: fn(Ip) -> Ip, back: fn(Ip) -> Ip) -> Case {
     let there = |ip: Ip| {
         let out = to_backend(11, wrap(ip.clone().hop()));
@@ -194,7 +194,7 @@ fn headers() -> Vec<Case> {
     ]
 }
 
-/// A packet that fits until a router says otherwise.
+/// Cases of a packet that fits until a router reports a smaller path MTU.
 fn about_our_outer_packet() -> Vec<Case> {
     let wrap = |ip: Ip| ip.in_ip("10.0.2.10", "10.0.2.11");
     let long = || tcp(CLIENT, FRONTEND, flags::ACK).sized(1_400);
@@ -248,7 +248,7 @@ fn about_our_outer_packet() -> Vec<Case> {
     ]
 }
 
-/// Too-big errors to our own address that nothing is learned of: the path MTU stays.
+/// Cases of too-big errors to Weir's own address that must not change the path MTU.
 fn disbelieved() -> Vec<Case> {
     let wrap = |ip: Ip, to: &str| ip.in_ip("10.0.2.10", to);
     let long = || tcp(CLIENT, FRONTEND, flags::ACK).sized(1_400);
@@ -298,7 +298,7 @@ fn disbelieved() -> Vec<Case> {
     ]
 }
 
-/// All of them.
+/// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
     [chain(), legs(), headers(), about_our_outer_packet(), disbelieved()]
         .into_iter()

@@ -1,4 +1,4 @@
-//! Who is who in the cases: MACs, addresses, and the packets that everybody sends.
+//! The cases' addresses: MACs, IP addresses, and common packets.
 
 use crate::frames::{Frame, Ip, Mac, aws_options, flags, tcp};
 use std::net::SocketAddrV4;
@@ -9,114 +9,114 @@ pub const INGRESS: u8 = 0;
 /// The arm towards the backends.
 pub const EGRESS: u8 = 1;
 
-/// Our MAC on the ingress arm.
+/// Weir's MAC on the ingress arm.
 pub const IN_MAC: Mac = [2, 0, 0, 0, 0, 1];
-/// Our MAC on the egress arm.
+/// Weir's MAC on the egress arm.
 pub const OUT_MAC: Mac = [2, 0, 0, 0, 0, 2];
-/// The router from which the gateway's packets and plain clients' come.
+/// The router that forwards the gateway's packets and plain clients'.
 pub const ROUTER: Mac = [2, 0, 0, 0, 1, 1];
 /// The router on the egress side.
 pub const EGRESS_ROUTER: Mac = [2, 0, 0, 0, 2, 1];
-/// Another host on the ingress cable.
+/// Another host on the ingress link.
 pub const STRANGER: Mac = [2, 0, 0, 0, 9, 9];
 
-/// Backend n (11 to 14) on the egress cable.
+/// Returns the MAC of backend n (11 to 14) on the egress link.
 pub const fn backend_mac(n: u8) -> Mac {
     [2, 0, 0, 0, 2, n]
 }
 
-/// Ours on ingress.
+/// Weir's IPv4 address on ingress.
 pub const OUR_IN: &str = "10.0.1.10";
-/// What NAT sends from.
+/// The source address of NAT.
 pub const OUR_NAT: &str = "10.0.2.20";
-/// What NAT66 sends from.
+/// The source address of NAT66.
 pub const OUR_NAT6: &str = "fd00:2::20";
-/// Ours on egress.
+/// Weir's IPv4 address on egress.
 pub const OUR_OUT: &str = "10.0.2.10";
-/// Ours on ingress, IPv6.
+/// Weir's IPv6 address on ingress.
 pub const OUR_IN6: &str = "fd00:1::10";
-/// Ours on egress, IPv6.
+/// Weir's IPv6 address on egress.
 pub const OUR_OUT6: &str = "fd00:2::10";
 
-/// A node of the AWS gateway, with the UDP port that it chose for a flow.
+/// A node of the AWS gateway, with the UDP source port of a flow.
 pub const NODE: &str = "10.0.1.100:60001";
-/// Another node of it.
+/// Another node of the AWS gateway.
 pub const OTHER_NODE: &str = "10.0.1.101:60777";
-/// Where the AWS gateway sends to.
+/// The destination of the AWS gateway's tunnel.
 pub const OUR_GENEVE: &str = "10.0.1.10:6081";
-/// Where the Azure gateway sends to, external tunnel.
+/// The destination of the Azure gateway's external tunnel.
 pub const OUR_EXTERNAL: &str = "10.0.1.10:10801";
-/// Where the Azure gateway sends to, internal tunnel.
+/// The destination of the Azure gateway's internal tunnel.
 pub const OUR_INTERNAL: &str = "10.0.1.10:10800";
 
 /// A client on the internet.
 pub const CLIENT: &str = "198.51.100.7:40000";
-/// The same over IPv6.
+/// The same client over IPv6.
 pub const CLIENT6: &str = "[2001:db8:c::7]:40000";
 /// The frontend of service "web".
 pub const FRONTEND: &str = "203.0.113.10:80";
-/// The same over IPv6.
+/// The same frontend over IPv6.
 pub const FRONTEND6: &str = "[2001:db8:f::10]:80";
-/// An address that is nobody's frontend.
+/// An address without a frontend.
 pub const ELSEWHERE: &str = "192.0.2.80:443";
-/// The same over IPv6.
+/// An IPv6 address without a frontend.
 pub const ELSEWHERE6: &str = "[2001:db8:e::80]:443";
 /// The backend of "web".
 pub const BACKEND: &str = "10.0.2.11:8080";
-/// The same over IPv6.
+/// The same backend over IPv6.
 pub const BACKEND6: &str = "[fd00:2::11]:8080";
 
 /// A gateway endpoint (an AWS endpoint's network interface).
 pub const ENDPOINT: u64 = 0x0a1b_2c3d_4e5f_6071;
-/// Another one.
+/// Another gateway endpoint.
 pub const OTHER_ENDPOINT: u64 = 0x0f0e_0d0c_0b0a_0908;
 
-/// Inner MACs of the Azure gateway.
+/// Inner source MAC of the Azure gateway.
 pub const AZURE_FROM: Mac = [0x12, 0x34, 0x56, 0x78, 0x9a, 0xbc];
-/// Inner MACs of the Azure gateway.
+/// Inner destination MAC of the Azure gateway.
 pub const AZURE_TO: Mac = [0x00, 0x0d, 0x3a, 0x01, 0x02, 0x03];
 
-/// A port number that stands for one which the plane chooses.
+/// A placeholder port for a value that the plane chooses.
 #[derive(Clone, Debug)]
 pub struct Learnt {
-    /// What the case writes.
+    /// The placeholder in the case.
     pub stands_for: u16,
-    /// What the plane may choose.
+    /// The values that the plane may choose.
     pub range: RangeInclusive<u16>,
-    /// What it is.
+    /// A description of the value.
     pub what: &'static str,
-    /// The same in all frames of a case; or else free in each.
+    /// The same in all frames of a case, rather than free in each.
     pub lasting: bool,
 }
 
-/// A NAT port, the first that a case needs.
+/// The first NAT port of a case.
 pub const NAT_1: u16 = 0xff01;
-/// A second one.
+/// The second NAT port of a case.
 pub const NAT_2: u16 = 0xff02;
-/// An outer UDP source port made of a flow's hash.
+/// An outer UDP source port from a flow's hash.
 pub const HASH_1: u16 = 0xfe01;
 /// A second one.
 pub const HASH_2: u16 = 0xfe02;
 
-/// The upper half of a GENEVE flow cookie of our own.
+/// The upper half of a GENEVE flow cookie that Weir chooses.
 pub const COOKIE_HIGH: u16 = 0xfd01;
-/// Its lower half.
+/// The lower half of that cookie.
 pub const COOKIE_LOW: u16 = 0xfd02;
-/// The tag by which our own options prove that they are a flow's.
+/// The tag that authenticates Weir's own options of a flow.
 pub const TAG_1: u16 = 0xfb01;
-/// A second one.
+/// A second tag.
 pub const TAG_2: u16 = 0xfb02;
-/// Any: known flows do not depend on it.
+/// Any tag: established flows do not depend on it.
 pub const ANY_TAG: u16 = 0xfb0f;
 
-/// The identification of an outer IPv4 header without DF: any, and another in each packet.
+/// The identification of an outer IPv4 header without DF: any value, different in each packet.
 pub const ANY_ID: u16 = 0xfc01;
 
-/// That of a packet translated to IPv4 that may be cut: any, and another in each.
+/// The identification of a packet translated to IPv4 without DF: any value, different in each.
 pub const INNER_ID: u16 = 0xfc02;
 
-/// All of them. NAT ports are `nat.ports` of the set-ups; hashes fill the dynamic range, as
-/// RFC 8926 3.3 and RFC 7348 5 recommend.
+/// All placeholders. NAT ports are `nat.ports` of the setups; hashes use the dynamic port range,
+/// as RFC 8926 3.3 and RFC 7348 5 recommend.
 pub const LEARNT: &[Learnt] = &[
     Learnt { stands_for: NAT_1, range: 1024..=32_767, what: "the NAT port", lasting: true },
     Learnt { stands_for: NAT_2, range: 1024..=32_767, what: "the second NAT port", lasting: true },
@@ -156,22 +156,22 @@ pub const LEARNT: &[Learnt] = &[
     },
 ];
 
-/// The options of our own GENEVE tunnels to backends, of packets that an AWS gateway did not bring
-/// with its three options alone: the gateway's endpoint, a mark with the gateway's number as
-/// attachment, a cookie made of the flow's hash.
+/// Returns the options of Weir's GENEVE tunnels to backends, for packets that did not arrive from
+/// an AWS gateway with exactly its three options: the gateway's endpoint, a mark with the
+/// gateway's number as attachment, and a cookie from the flow's hash.
 pub fn own_options(endpoint: u64) -> Vec<u8> {
     let cookie = u32::from(COOKIE_HIGH) << 16 | u32::from(COOKIE_LOW);
     aws_options(endpoint, 0x5745_4952 << 32, cookie)
 }
 
-/// The options of our own GENEVE tunnels to backends, of a packet that the AWS gateway (number 0)
-/// brought by this node with this cookie.
+/// Returns the options of Weir's GENEVE tunnels to backends, for a packet that arrived from the
+/// AWS gateway (number 0) through this node with this cookie.
 pub fn origin_options(endpoint: u64, node: &str, cookie: u32, tag: u16) -> Vec<u8> {
     aws_options(endpoint, origin_attachment(node, tag), cookie)
 }
 
-/// The attachment of [`origin_options`]: the tag, the halves of the node's IPv4-mapped address, all
-/// added up without carry, its port, the gateway's number.
+/// Returns the attachment of [`origin_options`]: the tag, the XOR of the 16-bit words of the
+/// node's IPv4-mapped address, its port, and the gateway's number (0), 16 bits each.
 pub fn origin_attachment(node: &str, tag: u16) -> u64 {
     let node: SocketAddrV4 = node.parse().expect("an IPv4 address and a port");
     let [a, b, c, d] = node.ip().octets();
@@ -179,76 +179,76 @@ pub fn origin_attachment(node: &str, tag: u16) -> u64 {
     u64::from(tag) << 48 | u64::from(digest) << 32 | u64::from(node.port()) << 16
 }
 
-/// The gateway's packet from a node, with the cookie of its flow.
+/// Returns the gateway's packet from a node, with the cookie of its flow.
 pub fn from_node(node: &str, endpoint: u64, cookie: u32, inner: Ip) -> Frame {
     Frame::new(ROUTER, IN_MAC, inner.in_geneve(node, OUR_GENEVE, aws_options(endpoint, 0, cookie)))
 }
 
-/// The gateway's packet from its usual node and endpoint.
+/// Returns the gateway's packet from its usual node and endpoint.
 pub fn from_gateway(cookie: u32, inner: Ip) -> Frame {
     from_node(NODE, ENDPOINT, cookie, inner)
 }
 
-/// What we send to the gateway by that node for a backend: options and ports as they last came,
-/// addresses the other way round, an outer header of ours (TTL 64, DF not set).
+/// Returns Weir's packet to the gateway through that node, from a backend: options and ports of
+/// the latest packet, swapped addresses, and Weir's outer header (TTL 64, DF not set).
 pub fn to_node(node: &str, endpoint: u64, cookie: u32, inner: Ip) -> Frame {
     let frame = from_node(node, endpoint, cookie, inner).sent_back();
     frame.with(|ip| ip.may_fragment().id(u32::from(ANY_ID)))
 }
 
-/// What we send to the gateway by its usual node and endpoint.
+/// Returns Weir's packet to the gateway through its usual node and endpoint.
 pub fn to_gateway(cookie: u32, inner: Ip) -> Frame {
     to_node(NODE, ENDPOINT, cookie, inner)
 }
 
-/// An Azure gateway's packet by its external tunnel.
+/// Returns an Azure gateway's packet through its external tunnel.
 pub fn from_external(inner: Ip) -> Frame {
     let outer = inner.in_vxlan(NODE, OUR_EXTERNAL, 801, AZURE_FROM, AZURE_TO);
     Frame::new(ROUTER, IN_MAC, outer)
 }
 
-/// An Azure gateway's packet by its internal tunnel.
+/// Returns an Azure gateway's packet through its internal tunnel.
 pub fn from_internal(inner: Ip) -> Frame {
     let outer = inner.in_vxlan(NODE, OUR_INTERNAL, 800, AZURE_FROM, AZURE_TO);
     Frame::new(ROUTER, IN_MAC, outer)
 }
 
-/// From us to backend n on the egress cable.
+/// Returns Weir's frame to backend n on the egress link.
 pub fn to_backend(n: u8, ip: Ip) -> Frame {
     Frame::new(OUT_MAC, backend_mac(n), ip)
 }
 
-/// From backend n on the egress cable.
+/// Returns the frame of backend n on the egress link.
 pub fn from_backend(n: u8, ip: Ip) -> Frame {
     Frame::new(backend_mac(n), OUT_MAC, ip)
 }
 
-/// A plain packet that a router brings to the ingress arm.
+/// Returns a plain packet from a router at the ingress arm.
 pub fn from_router(ip: Ip) -> Frame {
     Frame::new(ROUTER, IN_MAC, ip)
 }
 
-/// What we send to that router.
+/// Returns Weir's frame to that router.
 pub fn to_router(ip: Ip) -> Frame {
     Frame::new(IN_MAC, ROUTER, ip)
 }
 
-/// The client opens a connection to the frontend.
+/// Builds the client's SYN to the frontend.
 pub fn syn() -> Ip {
     tcp(CLIENT, FRONTEND, flags::SYN).numbers(7_000, 0).mss(1460)
 }
 
-/// The client says something.
+/// Builds the client's request.
 pub fn request() -> Ip {
     tcp(CLIENT, FRONTEND, flags::PSH | flags::ACK).numbers(7_001, 9_001).load(b"GET / HTTP/1.1\r\n")
 }
 
-/// The frontend agrees.
+/// Builds the frontend's SYN with ACK.
 pub fn syn_ack() -> Ip {
     tcp(FRONTEND, CLIENT, flags::SYN | flags::ACK).numbers(9_000, 7_001).mss(1400)
 }
 
-/// The frontend answers.
+/// Builds the frontend's response.
 pub fn response() -> Ip {
     tcp(FRONTEND, CLIENT, flags::PSH | flags::ACK)
         .numbers(9_001, 7_017)

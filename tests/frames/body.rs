@@ -1,24 +1,24 @@
-//! What an IP packet carries: segments, datagrams, ICMP, and tunnels with a packet inside.
+//! The contents of an IP packet: segments, datagrams, ICMP, and tunnels with an inner packet.
 
 use super::structure::{Body, Geneve, Ip, Sum, Vxlan};
 use super::sum;
 
 /// TCP flags (RFC 9293 3.1).
 pub mod flags {
-    /// The sender has nothing more to send.
+    /// The sender has no more data.
     pub const FIN: u8 = 0x01;
     /// Opens a connection.
     pub const SYN: u8 = 0x02;
-    /// Breaks a connection.
+    /// Resets a connection.
     pub const RST: u8 = 0x04;
-    /// Hands over at once.
+    /// Requests immediate delivery to the application.
     pub const PSH: u8 = 0x08;
-    /// Acknowledges.
+    /// The acknowledgment number is valid.
     pub const ACK: u8 = 0x10;
 }
 
 impl Body {
-    /// The IP protocol number in a packet of the given family.
+    /// Returns the IP protocol number in a packet of the given family.
     pub fn proto(&self, v6: bool) -> u8 {
         match self {
             Body::Tcp { .. } => 6,
@@ -29,7 +29,7 @@ impl Body {
         }
     }
 
-    /// The packet inside a tunnel, or the quoted one.
+    /// Returns the packet inside a tunnel, or the quoted one.
     pub fn inner_mut(&mut self) -> Option<&mut Ip> {
         match self {
             Body::Error { quote: inner, .. }
@@ -41,7 +41,7 @@ impl Body {
         }
     }
 
-    /// The packet inside a tunnel, or the quoted one.
+    /// Returns the packet inside a tunnel, or the quoted one.
     pub fn inner(&self) -> Option<&Ip> {
         match self {
             Body::Error { quote: inner, .. }
@@ -82,7 +82,7 @@ impl Vxlan {
     }
 }
 
-/// One GENEVE option; `kind` with its critical bit 0x80, the body padded to whole words.
+/// Builds one GENEVE option; `kind` includes the critical bit 0x80, the body is padded to words.
 pub fn option(class: u16, kind: u8, body: &[u8]) -> Vec<u8> {
     let words = body.len().div_ceil(4);
     let mut out = class.to_be_bytes().to_vec();
@@ -92,12 +92,13 @@ pub fn option(class: u16, kind: u8, body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Several options one after the other.
+/// Concatenates several options.
 pub fn options(parts: &[Vec<u8>]) -> Vec<u8> {
     parts.concat()
 }
 
-/// The three options of an AWS gateway: endpoint (type 1), attachment (2), flow cookie (3).
+/// Builds the three options of an AWS gateway: endpoint (type 1), attachment (2), flow cookie
+/// (3).
 pub fn aws_options(endpoint: u64, attachment: u64, cookie: u32) -> Vec<u8> {
     options(&[
         option(0x0108, 1, &endpoint.to_be_bytes()),
@@ -106,7 +107,7 @@ pub fn aws_options(endpoint: u64, attachment: u64, cookie: u32) -> Vec<u8> {
     ])
 }
 
-/// The bytes after the IP header.
+/// Returns the bytes after the IP header.
 pub(super) fn bytes(ip: &Ip) -> Vec<u8> {
     let ports = |out: &mut Vec<u8>| {
         out.extend(ip.src.port().to_be_bytes());

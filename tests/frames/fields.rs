@@ -1,17 +1,17 @@
-//! Reading a frame back field by field, to say in words how two frames differ.
+//! Parses a frame into fields, to describe the differences between two frames.
 
 use std::fmt::Write;
 
-/// A named place in a frame.
+/// A named field of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Which layer, counted where one occurs twice: "ipv4", "ipv4 2".
+    /// The layer, numbered if it occurs repeatedly: "ipv4", "ipv4 2".
     pub layer: String,
-    /// Its name in that layer.
+    /// The field's name in that layer.
     pub name: String,
-    /// First byte.
+    /// Offset of the first byte.
     pub at: usize,
-    /// Bytes.
+    /// Length in bytes.
     pub len: usize,
 }
 
@@ -57,7 +57,7 @@ const GENEVE: Shape =
 const OPTION: Shape = &[("class", 2), ("type", 1), ("length", 1)];
 const VXLAN: Shape = &[("flags", 4), ("vni", 3), ("reserved", 1)];
 
-/// UDP ports behind which a tunnel is looked for, as in the set-ups of the cases.
+/// UDP ports that are parsed as tunnels, as in the setups of the cases.
 const GENEVE_PORT: u16 = 6081;
 const VXLAN_PORTS: [u16; 4] = [4789, 10_800, 10_801, 10_802];
 const GUE_PORT: u16 = 6080;
@@ -69,7 +69,7 @@ struct Walk<'a> {
     fields: Vec<Field>,
 }
 
-/// All fields of a frame, as far as it goes.
+/// Returns all fields of a frame, as far as it can be parsed.
 pub fn fields(frame: &[u8]) -> Vec<Field> {
     let mut walk = Walk { bytes: frame, at: 0, layer: String::new(), fields: Vec::new() };
     walk.ethernet();
@@ -102,7 +102,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Names the fields of one layer and returns where it began.
+    /// Adds the fields of one layer and returns its offset.
     fn push(&mut self, layer: &str, shape: Shape) -> usize {
         let begin = self.at;
         let count = self
@@ -225,7 +225,7 @@ fn hex(bytes: &[u8]) -> String {
     format!("{}{rest}", shown.join(" "))
 }
 
-/// The frame in lines, one a layer.
+/// Describes the frame in lines, one per layer.
 pub fn describe(frame: &[u8]) -> String {
     let mut text = String::new();
     let mut layer = "";
@@ -240,8 +240,8 @@ pub fn describe(frame: &[u8]) -> String {
     text
 }
 
-/// How `actual` differs from `expected`: each field by layer and name, then the bytes around the
-/// first difference. `None` when it does not.
+/// Describes how `actual` differs from `expected`: each field by layer and name, then the bytes
+/// around the first difference. `None` if they are equal.
 pub fn difference(expected: &[u8], actual: &[u8]) -> Option<String> {
     if expected == actual {
         return None;

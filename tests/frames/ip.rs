@@ -1,11 +1,11 @@
-//! An IPv4 or IPv6 packet that keeps its structure until its bytes are asked for.
+//! An IPv4 or IPv6 packet that keeps its structure until it is converted to bytes.
 
 use super::body;
 use super::structure::{Body, Fragment, Geneve, Ip, Mac, Sum, Vxlan};
 use super::sum;
 use std::net::{IpAddr, SocketAddr};
 
-/// "address:port", or only an address for port 0.
+/// Parses "address:port", or an address alone with port 0.
 #[track_caller]
 #[expect(clippy::panic, reason = "a test that names no address is wrong itself")]
 pub fn end(text: &str) -> SocketAddr {
@@ -32,69 +32,69 @@ fn new(src: &str, dst: &str, body: Body) -> Ip {
     }
 }
 
-/// A TCP segment with the given [`super::flags`].
+/// Creates a TCP segment with the given [`super::flags`].
 pub fn tcp(src: &str, dst: &str, flags: u8) -> Ip {
     new(src, dst, Body::Tcp { seq: 1_000, ack: 2_000, flags, options: Vec::new() })
 }
 
-/// A UDP datagram.
+/// Creates a UDP datagram.
 pub fn udp(src: &str, dst: &str) -> Ip {
     new(src, dst, Body::Udp)
 }
 
-/// An echo request or answer; the source's port is the identifier.
+/// Creates an echo request or reply; the source's port is the identifier.
 pub fn echo(src: &str, dst: &str, request: bool) -> Ip {
     new(src, dst, Body::Echo { request, seq: 1 })
 }
 
-/// A packet of any other protocol.
+/// Creates a packet of any other protocol.
 pub fn raw(src: &str, dst: &str, proto: u8) -> Ip {
     new(src, dst, Body::Raw(proto))
 }
 
-/// An ICMP error of type and code about `quote`, of which 28 bytes (IPv4: RFC 792) or everything
-/// (IPv6: RFC 4443 2.4) are quoted.
+/// Creates an ICMP error of type and code about `quote`, of which at most 28 bytes plus options
+/// (IPv4: RFC 792) or 1,232 bytes (IPv6: RFC 4443 2.4) are quoted.
 pub fn error(src: &str, dst: &str, (kind, code): (u8, u8), rest: u32, quote: Ip) -> Ip {
     let quoted = if quote.is_v6() { 1_232 } else { 28 + quote.options.len() };
     new(src, dst, Body::Error { kind, code, rest, quote: Box::new(quote), quoted })
 }
 
 impl Ip {
-    /// Of the IPv6 family.
+    /// Returns whether the packet is IPv6.
     pub fn is_v6(&self) -> bool {
         self.src.is_ipv6()
     }
 
-    /// 0x0800 or 0x86dd.
+    /// Returns 0x0800 or 0x86dd.
     pub fn ethertype(&self) -> u16 {
         if self.is_v6() { 0x86dd } else { 0x0800 }
     }
 
-    /// From another end.
+    /// Sets source address and port.
     pub fn from(mut self, src: &str) -> Ip {
         self.src = end(src);
         self
     }
 
-    /// To another end.
+    /// Sets destination address and port.
     pub fn to(mut self, dst: &str) -> Ip {
         self.dst = end(dst);
         self
     }
 
-    /// From this port (or with this echo identifier).
+    /// Sets the source port (or the echo identifier).
     pub fn from_port(mut self, port: u16) -> Ip {
         self.src.set_port(port);
         self
     }
 
-    /// To this port.
+    /// Sets the destination port.
     pub fn to_port(mut self, port: u16) -> Ip {
         self.dst.set_port(port);
         self
     }
 
-    /// The outer addresses, not the ports, the other way round.
+    /// Swaps the outer addresses, not the ports.
     pub fn addresses_swapped(mut self) -> Ip {
         let (src, dst) = (self.src.ip(), self.dst.ip());
         self.src.set_ip(dst);
@@ -102,51 +102,51 @@ impl Ip {
         self
     }
 
-    /// With this TTL.
+    /// Sets the TTL or hop limit.
     pub fn ttl(mut self, ttl: u8) -> Ip {
         self.ttl = ttl;
         self
     }
 
-    /// One hop further.
+    /// Decrements the TTL or hop limit.
     pub fn hop(mut self) -> Ip {
         self.ttl -= 1;
         self
     }
 
-    /// With this traffic class.
+    /// Sets the traffic class.
     pub fn tos(mut self, tos: u8) -> Ip {
         self.tos = tos;
         self
     }
 
-    /// With this IPv6 flow label.
+    /// Sets the IPv6 flow label.
     pub fn label(mut self, label: u16) -> Ip {
         self.label = label;
         self
     }
 
-    /// With this identification.
+    /// Sets the identification.
     pub fn id(mut self, id: u32) -> Ip {
         self.id = id;
         self
     }
 
-    /// May be fragmented.
+    /// Clears DF.
     pub fn may_fragment(mut self) -> Ip {
         self.df = false;
         self
     }
 
-    /// With IPv4 options, padded with end-of-list.
+    /// Sets IPv4 options, padded with end-of-list.
     pub fn options(mut self, options: &[u8]) -> Ip {
         self.options = options.to_vec();
         self.options.resize(options.len().next_multiple_of(4), 0);
         self
     }
 
-    /// With one more IPv6 extension header of this number; `body` is what follows the length byte,
-    /// 6 bytes or 8 more each time.
+    /// Adds an IPv6 extension header of this number; `body` follows the length byte and has 6
+    /// bytes plus a multiple of 8.
     pub fn extension(mut self, number: u8, body: &[u8]) -> Ip {
         let mut bytes = vec![((body.len() + 2) / 8 - 1) as u8];
         bytes.extend(body);
@@ -154,13 +154,13 @@ impl Ip {
         self
     }
 
-    /// With a payload.
+    /// Sets the payload.
     pub fn load(mut self, payload: &[u8]) -> Ip {
         self.payload = payload.to_vec();
         self
     }
 
-    /// With as much payload as makes the whole packet `len` bytes long.
+    /// Pads the payload so that the whole packet is `len` bytes long.
     #[track_caller]
     pub fn sized(mut self, len: usize) -> Ip {
         self.payload.clear();
@@ -169,7 +169,7 @@ impl Ip {
         self
     }
 
-    /// With sequence and acknowledgement numbers (TCP), or a sequence number (echo).
+    /// Sets sequence and acknowledgment numbers (TCP), or the sequence number (echo).
     pub fn numbers(mut self, first: u32, second: u32) -> Ip {
         match &mut self.body {
             Body::Tcp { seq, ack, .. } => (*seq, *ack) = (first, second),
@@ -179,7 +179,7 @@ impl Ip {
         self
     }
 
-    /// With the MSS option (TCP).
+    /// Adds the MSS option (TCP).
     pub fn mss(mut self, mss: u16) -> Ip {
         if let Body::Tcp { options, .. } = &mut self.body {
             *options = vec![2, 4, (mss >> 8) as u8, mss as u8];
@@ -187,32 +187,32 @@ impl Ip {
         self
     }
 
-    /// With its L4 checksum not computed.
+    /// Sets the L4 checksum to 0.
     pub fn unsummed(mut self) -> Ip {
         self.sum = Sum::Zero;
         self
     }
 
-    /// With its L4 checksum computed (tunnels have none unless told).
+    /// Computes the L4 checksum (by default tunnels have none).
     pub fn summed(mut self) -> Ip {
         self.sum = Sum::Full;
         self
     }
 
-    /// With its L4 checksum wrong by `delta`.
+    /// Makes the L4 checksum wrong by `delta`.
     pub fn wrong_by(mut self, delta: u16) -> Ip {
         self.sum = Sum::Off(delta);
         self
     }
 
-    /// Only the part of the datagram's payload from `offset` on, `len` bytes long.
+    /// Makes it a fragment: `len` bytes of the datagram's payload from `offset` on.
     pub fn part(mut self, offset: usize, len: usize, more: bool) -> Ip {
         self.fragment = Some(Fragment { offset, len, more });
         self.df = false;
         self
     }
 
-    /// The quoted or tunnelled packet changed.
+    /// Changes the quoted or encapsulated packet.
     pub fn inner(mut self, change: impl FnOnce(Ip) -> Ip) -> Ip {
         if let Some(inner) = self.body.inner_mut() {
             *inner = change(inner.clone());
@@ -220,7 +220,7 @@ impl Ip {
         self
     }
 
-    /// Quoting at most so many bytes (ICMP errors).
+    /// Quotes at most `len` bytes (ICMP errors).
     pub fn quoting(mut self, len: usize) -> Ip {
         if let Body::Error { quoted, .. } = &mut self.body {
             *quoted = len;
@@ -228,13 +228,13 @@ impl Ip {
         self
     }
 
-    /// In GENEVE with these options and VNI 0.
+    /// Encapsulates in GENEVE with these options and VNI 0.
     pub fn in_geneve(self, src: &str, dst: &str, options: Vec<u8>) -> Ip {
         let header = Geneve { options, ..Geneve::default() };
         new(src, dst, Body::Geneve(header, Box::new(self))).unsummed()
     }
 
-    /// The GENEVE header changed.
+    /// Changes the GENEVE header.
     pub fn geneve(mut self, change: impl FnOnce(&mut Geneve)) -> Ip {
         if let Body::Geneve(header, _) = &mut self.body {
             change(header);
@@ -242,13 +242,13 @@ impl Ip {
         self
     }
 
-    /// In VXLAN, from one inner MAC to another.
+    /// Encapsulates in VXLAN, from one inner MAC to another.
     pub fn in_vxlan(self, src: &str, dst: &str, vni: u32, from: Mac, to: Mac) -> Ip {
         let header = Vxlan { flags: 0x08, vni, to, from };
         new(src, dst, Body::Vxlan(header, Box::new(self))).unsummed()
     }
 
-    /// The VXLAN header changed.
+    /// Changes the VXLAN header.
     pub fn vxlan(mut self, change: impl FnOnce(&mut Vxlan)) -> Ip {
         if let Body::Vxlan(header, _) = &mut self.body {
             change(header);
@@ -256,17 +256,17 @@ impl Ip {
         self
     }
 
-    /// In IP.
+    /// Encapsulates in IP.
     pub fn in_ip(self, src: &str, dst: &str) -> Ip {
         new(src, dst, Body::Ip(Box::new(self)))
     }
 
-    /// In GUE, variant 1.
+    /// Encapsulates in GUE, variant 1.
     pub fn in_gue(self, src: &str, dst: &str) -> Ip {
         new(src, dst, Body::Gue(Box::new(self))).unsummed()
     }
 
-    /// The packet as bytes, all checksums computed in full.
+    /// Returns the packet's bytes, with all checksums computed in full.
     pub fn bytes(&self) -> Vec<u8> {
         let mut carried = body::bytes(self);
         if let Some(part) = self.fragment {

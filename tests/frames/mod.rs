@@ -1,9 +1,9 @@
-//! Real frames for tests, built and read without the crate `packet`.
+//! Frames for tests, built and parsed independently of the crate `packet`.
 //!
-//! What is tested may not also be the judge: everything here is written again, plainly, with every
-//! checksum computed in full. A [`Frame`] keeps its structure until [`Frame::bytes`], so that a
-//! case can say "this packet, one hop further" and a port that only the packet path knows can be
-//! filled in afterwards.
+//! Code under test must not supply the expected result: everything here is implemented again,
+//! without optimization and with every checksum computed in full. A [`Frame`] keeps its structure
+//! until [`Frame::bytes`], so that a case can refer to the same packet one hop later, and a port
+//! that only the packet path chooses can be filled in afterwards.
 
 mod body;
 pub mod fields;
@@ -17,88 +17,88 @@ pub use fields::{describe, difference};
 pub use ip::{echo, end, error, raw, tcp, udp};
 pub use structure::{Body, Fragment, Geneve, Ip, Mac, Sum, Vxlan};
 
-/// A whole Ethernet frame: where it goes on the cable, and the IP packet in it.
+/// An Ethernet frame: its link-layer addresses and its IP packet.
 #[derive(Clone, Debug)]
 pub struct Frame {
-    /// Receiver.
+    /// Destination MAC address.
     pub to: Mac,
-    /// Sender.
+    /// Source MAC address.
     pub from: Mac,
     /// VLAN identifier with priority bits; 0 for an untagged frame.
     pub vlan: u16,
-    /// What is in it.
+    /// The IP packet.
     pub ip: Ip,
     /// Changes made to the finished bytes, in order.
     pub damage: Vec<Damage>,
 }
 
-/// What is done to a frame after it was built, for frames that nobody builds on purpose.
+/// A change to the bytes of a built frame, for malformed frames.
 #[derive(Clone, Debug)]
 pub enum Damage {
-    /// Only the first so many bytes are left.
+    /// Truncate to this many bytes.
     Cut(usize),
-    /// These bytes stand at this place.
+    /// Write these bytes at this offset.
     Set(usize, Vec<u8>),
-    /// These bytes follow the packet (Ethernet pads frames to 60 bytes).
+    /// Append zeros up to this length (Ethernet pads frames to 60 bytes).
     Pad(usize),
 }
 
 impl Frame {
-    /// A frame from one MAC to another.
+    /// Creates a frame from one MAC to another.
     pub fn new(from: Mac, to: Mac, ip: Ip) -> Frame {
         Frame { to, from, vlan: 0, ip, damage: Vec::new() }
     }
 
-    /// With an 802.1Q tag.
+    /// Adds an 802.1Q tag.
     pub fn vlan(mut self, tag: u16) -> Frame {
         self.vlan = tag;
         self
     }
 
-    /// With its end cut off after `len` bytes.
+    /// Truncates the frame to `len` bytes.
     pub fn cut(mut self, len: usize) -> Frame {
         self.damage.push(Damage::Cut(len));
         self
     }
 
-    /// With `bytes` written at `at`.
+    /// Writes `bytes` at `at`.
     pub fn set(mut self, at: usize, bytes: &[u8]) -> Frame {
         self.damage.push(Damage::Set(at, bytes.to_vec()));
         self
     }
 
-    /// With zeros after it up to `len` bytes.
+    /// Appends zeros up to `len` bytes.
     pub fn pad(mut self, len: usize) -> Frame {
         self.damage.push(Damage::Pad(len));
         self
     }
 
-    /// As the receiver would send it back untouched: MACs and outer addresses change places, the
-    /// ports stay as they are.
+    /// Returns the frame as the receiver would return it unchanged: MACs and outer addresses are
+    /// swapped, the ports are not.
     pub fn sent_back(mut self) -> Frame {
         std::mem::swap(&mut self.from, &mut self.to);
         self.ip = self.ip.addresses_swapped();
         self
     }
 
-    /// The same on its next cable.
+    /// Sets source and destination MAC, as on its next link.
     pub fn between(mut self, from: Mac, to: Mac) -> Frame {
         (self.from, self.to) = (from, to);
         self
     }
 
-    /// With another packet in it.
+    /// Changes the IP packet.
     pub fn with(mut self, change: impl FnOnce(Ip) -> Ip) -> Frame {
         self.ip = change(self.ip);
         self
     }
 
-    /// Bytes in front of the IP packet.
+    /// Returns the number of bytes in front of the IP packet.
     pub fn l3(&self) -> usize {
         if self.vlan == 0 { 14 } else { 18 }
     }
 
-    /// The frame as it lies on the cable, without its check sequence.
+    /// Returns the frame's bytes on the wire, without the frame check sequence.
     pub fn bytes(&self) -> Vec<u8> {
         let ip = self.ip.bytes();
         let mut out = Vec::with_capacity(self.l3() + ip.len());
@@ -125,7 +125,7 @@ impl Frame {
     }
 }
 
-/// An ARP frame: who has `target`, asked by `sender` (RFC 826). With `answer` set, the answer.
+/// Builds an ARP request of `sender` for `target` (RFC 826), or a reply if `answer`.
 pub fn arp(from: Mac, to: Mac, sender: [u8; 4], target: [u8; 4], answer: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(60);
     out.extend(to);

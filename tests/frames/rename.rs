@@ -1,10 +1,10 @@
-//! Ports that stand for others: found wherever they lie in a packet, and replaced.
+//! Replaces placeholder ports wherever they occur in a packet.
 
 use super::structure::{Body, Ip};
 
 impl Ip {
-    /// Puts `to` wherever `from` stands as a port, an echo identifier, a flow label, an
-    /// identification or a 16-bit word of GENEVE options, inside and quoted as well.
+    /// Replaces `from` by `to` wherever it occurs as a port, an echo identifier, a flow label, an
+    /// identification or a 16-bit word of GENEVE options, also in inner and quoted packets.
     pub fn rename_port(&mut self, from: u16, to: u16) {
         for end in [&mut self.src, &mut self.dst] {
             if end.port() == from {
@@ -27,7 +27,7 @@ impl Ip {
         }
     }
 
-    /// True when [`Ip::rename_port`] would find `port`.
+    /// Returns whether [`Ip::rename_port`] would replace `port`.
     pub fn mentions_port(&self, port: u16) -> bool {
         let mut words = match &self.body {
             Body::Geneve(header, _) => header.options.chunks_exact(2),

@@ -1,27 +1,27 @@
-//! What frames consist of: an IP packet, and what it carries, which may be another.
+//! The structure of frames: an IP packet and its contents, which may be another packet.
 
 use std::net::SocketAddr;
 
 /// A MAC address.
 pub type Mac = [u8; 6];
 
-/// A part of a datagram.
+/// A fragment of a datagram.
 #[derive(Clone, Copy, Debug)]
 pub struct Fragment {
-    /// Where it begins in the datagram's payload, a multiple of 8.
+    /// The offset in the datagram's payload, a multiple of 8.
     pub offset: usize,
-    /// How much of it there is.
+    /// Length in bytes.
     pub len: usize,
-    /// More follow.
+    /// More fragments follow.
     pub more: bool,
 }
 
-/// An IP packet. What a field does not say, the defaults say: TTL 64, DF, no options.
+/// An IP packet. Defaults: TTL 64, DF, no options.
 #[derive(Clone, Debug)]
 pub struct Ip {
-    /// Sender, with its port (0 where there are none; the identifier of an echo).
+    /// Source, with its port (0 if there is none; the identifier of an echo).
     pub src: SocketAddr,
-    /// Receiver.
+    /// Destination.
     pub dst: SocketAddr,
     /// TTL or hop limit.
     pub ttl: u8,
@@ -37,22 +37,22 @@ pub struct Ip {
     pub options: Vec<u8>,
     /// IPv6 extension headers: number and bytes after the first (next header).
     pub extensions: Vec<(u8, Vec<u8>)>,
-    /// The part of it that this packet is.
+    /// The fragment that this packet is.
     pub fragment: Option<Fragment>,
-    /// What it carries.
+    /// The contents.
     pub body: Body,
-    /// Bytes behind the L4 header.
+    /// Bytes after the L4 header.
     pub payload: Vec<u8>,
-    /// What becomes of the L4 checksum.
+    /// How the L4 checksum is written.
     pub sum: Sum,
-    /// UDP length that the header claims, where it shall not be the true one.
+    /// UDP length in the header, if it differs from the actual one.
     pub claimed_udp_len: Option<u16>,
 }
 
-/// What becomes of the L4 checksum.
+/// How the L4 checksum is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sum {
-    /// Right.
+    /// Correct.
     Full,
     /// Zero: not computed.
     Zero,
@@ -71,11 +71,11 @@ pub struct Geneve {
     pub critical: bool,
     /// Network identifier, 24 bits.
     pub vni: u32,
-    /// The options, padded to four bytes by whoever made them.
+    /// The options, which the caller pads to four bytes.
     pub options: Vec<u8>,
-    /// Option length in words that the header claims, where it shall not be the true one.
+    /// Option length in the header in words, if it differs from the actual one.
     pub claimed_words: Option<u8>,
-    /// EtherType that the header claims, where it shall not be the inner packet's.
+    /// EtherType in the header, if it differs from the inner packet's.
     pub claimed_protocol: Option<u16>,
 }
 
@@ -86,20 +86,20 @@ pub struct Vxlan {
     pub flags: u8,
     /// Network identifier, 24 bits.
     pub vni: u32,
-    /// Inner receiver.
+    /// Inner destination.
     pub to: Mac,
-    /// Inner sender.
+    /// Inner source.
     pub from: Mac,
 }
 
-/// What an [`Ip`] carries.
+/// The contents of an [`Ip`].
 #[derive(Clone, Debug)]
 pub enum Body {
     /// TCP with its options.
     Tcp {
         /// Sequence number.
         seq: u32,
-        /// Acknowledgement number.
+        /// Acknowledgment number.
         ack: u32,
         /// [`flags`].
         flags: u8,
@@ -110,7 +110,7 @@ pub enum Body {
     Udp,
     /// ICMP or ICMPv6 echo; the identifier is the source port.
     Echo {
-        /// A request, or else an answer.
+        /// A request rather than a reply.
         request: bool,
         /// Sequence number.
         seq: u16,
@@ -123,9 +123,9 @@ pub enum Body {
         code: u8,
         /// The second word: the MTU for too-big.
         rest: u32,
-        /// The packet that it is about.
+        /// The quoted packet.
         quote: Box<Ip>,
-        /// How many bytes of it are quoted at most.
+        /// The maximum number of quoted bytes.
         quoted: usize,
     },
     /// GENEVE in UDP.
@@ -136,6 +136,6 @@ pub enum Body {
     Ip(Box<Ip>),
     /// GUE variant 1: IP directly in UDP (draft-ietf-intarea-gue 4).
     Gue(Box<Ip>),
-    /// Any other protocol: the payload is all there is.
+    /// Any other protocol, with the payload only.
     Raw(u8),
 }

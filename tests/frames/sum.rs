@@ -1,8 +1,9 @@
-//! The Internet checksum (RFC 1071), always over everything.
+//! The Internet checksum (RFC 1071), always computed in full.
 
 use std::net::IpAddr;
 
-/// One's-complement sum of the bytes as big-endian words, an odd last byte padded with zero.
+/// Returns the one's-complement sum of the bytes as big-endian words, an odd last byte padded
+/// with zero.
 pub fn words(bytes: &[u8]) -> u32 {
     let mut sum = 0u32;
     for pair in bytes.chunks(2) {
@@ -12,12 +13,12 @@ pub fn words(bytes: &[u8]) -> u32 {
     sum
 }
 
-/// The checksum of the bytes.
+/// Returns the checksum of the bytes.
 pub fn checksum(bytes: &[u8]) -> u16 {
     !(words(bytes) as u16)
 }
 
-/// The sum of the pseudo-header of UDP, TCP and ICMPv6 (RFC 793 3.1, RFC 8200 8.1).
+/// Builds the pseudo-header of UDP, TCP and ICMPv6 (RFC 793 3.1, RFC 8200 8.1).
 pub fn pseudo_header(src: IpAddr, dst: IpAddr, proto: u8, len: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(40);
     match (src, dst) {
@@ -37,7 +38,7 @@ pub fn pseudo_header(src: IpAddr, dst: IpAddr, proto: u8, len: usize) -> Vec<u8>
     out
 }
 
-/// The sixteen bytes of an address; IPv4 as an IPv4-mapped one.
+/// Returns the sixteen bytes of an address, an IPv4 address as IPv4-mapped.
 pub fn v6(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
@@ -45,7 +46,7 @@ pub fn v6(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// `sum` made wrong by `delta`, in one's complement: an incremental update keeps the difference.
+/// Returns `sum` made wrong by `delta`, in one's complement, which incremental updates preserve.
 pub fn off_by(sum: u16, delta: u16) -> u16 {
     let wide = u32::from(sum) + u32::from(delta);
     ((wide & 0xffff) + (wide >> 16)) as u16

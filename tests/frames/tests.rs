@@ -1,4 +1,4 @@
-//! The builders against bytes that scapy 2.5 made, and the reader against the builders.
+//! Compares the builders with bytes from scapy 2.5, and the parser with the builders.
 
 use super::*;
 

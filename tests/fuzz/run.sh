@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs fuzz targets one after the other: run.sh SECONDS [TARGET...]; all targets unless some are
-# named. SEED=7 has libFuzzer begin elsewhere. What a target learns stays in target/fuzz/corpus; what breaks it is named at the end.
+# Runs fuzz targets one after the other: run.sh SECONDS [TARGET...]; without targets, all. SEED=7
+# sets libFuzzer's seed. Corpora are kept in target/fuzz/corpus; failed targets are listed at the
+# end.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 seconds=$1
@@ -17,7 +18,7 @@ then
 fi
 export PATH=$root/.tools/bin:$PATH
 fuzz() { cargo "+$toolchain" fuzz "$@"; }
-# AVX2 and the like are of no use here, and the sanitizer's runtime knows no such target.
+# No target CPU: AVX2 brings nothing here, and the sanitizer's runtime does not support it.
 export RUSTFLAGS=
 export CARGO_TARGET_DIR=$root/target/fuzz
 if (($# == 0)); then
@@ -25,7 +26,7 @@ if (($# == 0)); then
   set -- "${all[@]}"
 fi
 fuzz build --fuzz-dir .
-# Whole files to begin with, where there are any.
+# Complete files as initial corpus, for targets that have any.
 seeds() {
   case $1 in
     configuration) echo "$root"/config/examples/{aws,azure,bgp,lab}.toml ;;

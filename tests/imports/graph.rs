@@ -1,17 +1,17 @@
-//! Which file imports which, by the names that tie them, and the groups that do so in a circle.
+//! The import graph: which file imports which, with the imported names, and its cycles.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::modules::Modules;
 
-/// What a path leads to. A module and an item may share one name.
+/// The target of a path. A module and an item may share one name.
 #[derive(Default)]
 struct Found {
     module: Option<usize>,
     /// The file that defines the item, and the item's name.
     item: Option<(PathBuf, String)>,
-    /// Whether it is of another crate.
+    /// Whether the target is in another crate.
     external: bool,
 }
 
@@ -29,11 +29,11 @@ impl Found {
     }
 }
 
-/// The imports that are being followed, so that two that name each other end.
+/// The imports being followed, so that two that refer to each other terminate.
 type Followed = BTreeSet<(usize, usize)>;
 
 impl Modules {
-    /// What a name means in a module: its child or item, else what its imports bring.
+    /// Resolves a name in a module: its child or item, otherwise through its imports.
     fn look_up(&self, module: usize, name: &str, followed: &mut Followed) -> Found {
         let here = &self.0[module];
         let mut found = Found {
@@ -59,8 +59,8 @@ impl Modules {
         found
     }
 
-    /// What a path means in a module. A name that a module does not show, because a macro defines
-    /// it, is an item of the deepest module that exists.
+    /// Resolves a path in a module. A name that a module does not contain, because a macro
+    /// defines it, is an item of the deepest module that exists.
     fn resolve(&self, module: usize, path: &[String], followed: &mut Followed) -> Found {
         let (mut at, mut rest) = (module, path);
         while let Some(first) = rest.first() {
@@ -101,7 +101,7 @@ impl Graph {
             for import in &module.imports {
                 let found = modules.resolve(index, &import.path, &mut Followed::new());
                 match &import.name {
-                    // A name that is only passed on ties the file to nothing.
+                    // A name that is only re-exported is no import of this file.
                     Some(name) if !import.reexport || module.names.contains(name) => {
                         self.tie(&module.file, found);
                     }
@@ -136,14 +136,14 @@ impl Graph {
         self.0.keys().map(PathBuf::as_path)
     }
 
-    /// The names that the first file takes from the second.
+    /// Returns the names that the first file imports from the second.
     #[cfg(test)]
     pub fn names(&self, from: &str, to: &str) -> Vec<&str> {
         let names = self.0.get(Path::new(from)).and_then(|ties| ties.get(Path::new(to)));
         names.into_iter().flatten().map(String::as_str).collect()
     }
 
-    /// Every file that this one imports, by way of others too.
+    /// Returns every file that this one imports, directly or indirectly.
     fn reach<'a>(&'a self, from: &'a Path) -> BTreeSet<&'a Path> {
         let (mut reached, mut next) = (BTreeSet::new(), vec![from]);
         while let Some(file) = next.pop() {
@@ -153,7 +153,7 @@ impl Graph {
         reached
     }
 
-    /// The groups of files in which each imports every other, by way of others too.
+    /// Returns the groups of files that import each other, directly or indirectly.
     pub fn circles(&self) -> Vec<BTreeSet<&Path>> {
         let reach: BTreeMap<_, _> = self.files().map(|file| (file, self.reach(file))).collect();
         let group = |file: &Path| -> BTreeSet<&Path> {
@@ -163,7 +163,7 @@ impl Graph {
         groups.into_iter().collect()
     }
 
-    /// A circle for people: each import in it with the names that tie the two files.
+    /// Describes a cycle: each import in it with the imported names.
     pub fn draw(&self, circle: &BTreeSet<&Path>) -> String {
         let mut lines = format!("{} files import each other in a circle:", circle.len());
         for from in circle {

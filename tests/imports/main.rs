@@ -1,9 +1,9 @@
-//! Imports run one way inside each crate: no file imports one that imports it, by way of others
-//! either.
+//! Checks that the imports between the files of each crate have no cycles.
 //!
-//! An import is a name of another file's in a `use` item or in a path. It is an import of the file
-//! that defines the name, through whatever re-exports it is reached. A re-export alone is none,
-//! nor is a `mod` line. Method calls are not followed: the type of their receiver is not known.
+//! An import is a name of another file in a `use` item or in a path. It counts as an import of
+//! the file that defines the name, through whatever re-exports it is reached. A re-export alone
+//! is none, nor is a `mod` line. Method calls are not followed: the type of their receiver is not
+//! known.
 
 mod graph;
 mod modules;
@@ -21,8 +21,8 @@ fn read(path: &Path) -> Option<String> {
     std::fs::read_to_string(root().join(path)).ok()
 }
 
-/// The folders of the workspace's crates, and of the programs for the kernel, which are workspaces
-/// of their own.
+/// Returns the directories of the workspace's crates and of the BPF programs, which are separate
+/// workspaces.
 fn crates() -> Vec<String> {
     let manifest = read(Path::new("Cargo.toml")).expect("the workspace's manifest");
     let list = manifest.lines().find_map(|line| line.strip_prefix("members = ["));
@@ -31,7 +31,7 @@ fn crates() -> Vec<String> {
     members.chain(["ebpf-fallback/xdp", "tests/xdp/bpf"].map(str::to_owned)).collect()
 }
 
-/// The root files of a crate's library and programs.
+/// Returns the root files of a crate's library and programs.
 fn targets(folder: &Path) -> Vec<PathBuf> {
     let manifest = read(&folder.join("Cargo.toml")).expect("a crate's manifest");
     let (mut section, mut targets) = ("", Vec::new());
@@ -78,7 +78,7 @@ fn imports_run_one_way_inside_every_crate() {
     assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
 }
 
-/// The graph of one crate whose sources are given, `src/lib.rs` first.
+/// Returns the graph of one crate with the given sources, `src/lib.rs` first.
 fn graph(sources: &[(&str, &str)]) -> Graph {
     let read = |path: &Path| {
         let source = sources.iter().find(|(file, _)| Path::new(file) == path);
@@ -116,13 +116,13 @@ fn names_are_resolved_to_the_file_that_defines_them() {
     assert_eq!(graph.names("src/a/y/mod.rs", "src/a.rs"), ["A"]);
     assert_eq!(graph.names("src/a/y/mod.rs", "src/a/y/z.rs"), ["Z"]);
     assert_eq!(graph.names("src/a/y/z.rs", "src/a.rs"), ["A"]);
-    // A re-export ties a file to what it uses itself, and to nothing else.
+    // A re-export makes a file import only what it uses itself.
     assert_eq!(graph.names("src/a.rs", "src/a/x.rs"), [""; 0]);
     assert_eq!(graph.names("src/f.rs", "src/f/g.rs"), ["G"]);
     // Through an imported module, and in an inline one.
     assert_eq!(graph.names("src/b.rs", "src/a/x.rs"), ["X"]);
     assert_eq!(graph.names("src/b.rs", "src/a.rs"), ["A", "f"]);
-    // Names that a macro makes belong to the deepest module that exists.
+    // Names that a macro defines belong to the deepest module that exists.
     assert_eq!(graph.names("src/elsewhere/c.rs", "src/d.rs"), ["macro_made"]);
     assert_eq!(graph.names("src/elsewhere/sibling.rs", "src/b.rs"), ["nested"]);
     // In macros' tokens, attributes and globs.

@@ -1,4 +1,4 @@
-//! The modules of one build target as its sources declare them: files, names and paths.
+//! Parses the modules of one build target: files, names and paths.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -15,7 +15,7 @@ pub type Read<'a> = &'a dyn Fn(&Path) -> Option<String>;
 /// One leaf of a `use` tree.
 pub struct Import {
     pub path: Vec<String>,
-    /// The name that it has in this module; `None` for a glob.
+    /// Its name in this module; `None` for a glob.
     pub name: Option<String>,
     /// Whether other modules may import it from here.
     pub reexport: bool,
@@ -48,7 +48,7 @@ impl Modules {
         modules
     }
 
-    /// Adds what the module's file holds. Its children's files are looked for in `folder`.
+    /// Adds the contents of the module's file. Its children's files are searched in `folder`.
     fn add_file(&mut self, module: usize, folder: &Path, read: Read<'_>) {
         let file = self.0[module].file.clone();
         let text = read(&file).ok_or(&file).expect("a `mod` line leads to a file");
@@ -80,7 +80,7 @@ impl Modules {
         }
     }
 
-    /// The file of a `mod` line, and the folder of that module's own children.
+    /// Returns the file of a `mod` line, and the directory of that module's own children.
     fn child_file(
         &self,
         module: usize,
@@ -98,7 +98,8 @@ impl Modules {
             _ => None,
         });
         if let Some(path) = path {
-            // Beside the file for its own `mod` lines, in the module's folder for inline ones.
+            // Next to the file for its own `mod` lines, in the module's directory for inline
+            // ones.
             let inline = self.0[module].parent.is_some_and(|above| self.0[above].file == *parent);
             let beside = if inline { folder } else { parent.parent().unwrap_or(Path::new("")) };
             let file = plain(&beside.join(path));
@@ -111,7 +112,7 @@ impl Modules {
     }
 }
 
-/// The same path without `..`, so that one file has one path.
+/// Returns the path without `..`, so that each file has a single path.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for component in path.components() {
@@ -124,7 +125,7 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-/// Whether the code below these attributes is built for tests only.
+/// Returns whether the code below these attributes is built for tests only.
 fn is_test(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let path = attribute.path();
@@ -134,7 +135,8 @@ fn is_test(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// Whether a condition of `cfg` holds in tests only. The fuzzers' feature counts as a test.
+/// Returns whether a condition of `cfg` holds in tests only. The fuzzers' feature counts as a
+/// test.
 fn needs_test(condition: &Meta) -> bool {
     match condition {
         Meta::Path(path) => path.is_ident("test"),
@@ -172,7 +174,7 @@ fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// The names that an item defines for others, other than a module's.
+/// Returns the names that an item defines for others, other than a module's.
 fn name_of(item: &Item) -> Vec<String> {
     let ident = match item {
         Item::Const(item) => &item.ident,
@@ -243,7 +245,7 @@ impl Code<'_> {
         }
     }
 
-    /// Collects what looks like a path in the tokens of a macro or an attribute.
+    /// Collects possible paths in the tokens of a macro or an attribute.
     fn add_tokens(&mut self, mut cursor: Cursor<'_>) {
         while !cursor.eof() {
             if let Some((ident, rest)) = cursor.ident() {
@@ -289,7 +291,7 @@ impl Code<'_> {
     }
 }
 
-/// What follows `::`, if the cursor stands before it.
+/// Returns the cursor after `::`, if it is in front of one.
 fn separator(cursor: Cursor<'_>) -> Option<Cursor<'_>> {
     let (first, rest) = cursor.punct()?;
     let (second, rest) = rest.punct()?;

@@ -1,12 +1,13 @@
-//! 100,000 packets, well-formed and broken, of which both planes make the same: the pipeline in
-//! memory and the kernel's program send the same bytes by the same ports, count the same and keep
+//! 100,000 packets, well-formed and broken, on which both planes must agree: the pipeline in
+//! memory and the XDP program send the same bytes through the same ports, count the same and keep
 //! the same flows.
 //!
-//! The pipeline takes them as bursts of 1 to 64, and the kernel one by one.
+//! The pipeline receives them as bursts of 1 to 64, and the kernel one by one.
 //!
-//! Every set-up of the cases has its share. Frames come in an order that a seed decides: the
-//! cases' own, such as are nearly the same, requests of a few clients, and answers to what left.
-//! Flows live on between frames, so that what one plane does otherwise shows in later frames too.
+//! Every setup of the cases gets an equal share. A seed decides the order of the frames: those of
+//! the cases, mutations of them, requests of a few clients, and answers to frames that left.
+//! Flows survive between frames, so that a difference between the planes affects later frames
+//! too.
 
 #![expect(clippy::panic, reason = "a test that can't be set up fails")]
 
@@ -36,31 +37,31 @@ use tests::cases::world::EGRESS;
 use tests::cases::{self, Act, Case, Exit, Setup, setups};
 use tests::lab::netns::Netns;
 
-/// Frames that are shown, at least.
+/// The minimum number of frames.
 const FRAMES: usize = 100_000;
-/// What decides which ones.
+/// The seed of their selection.
 const SEED: u64 = 0x5745_4952;
-/// Of these, frames of each set-up in which nothing but traffic comes, so that flows grow old.
+/// Frames of each setup that are client traffic only, so that flows live long.
 const TRAFFIC: usize = 2_500;
-/// Frames of the longest burst; the pipeline takes it as bursts of its own size.
+/// Frames of the longest burst; the pipeline splits it into bursts of its own size.
 const LONGEST: usize = 64;
-/// Frames that are remembered, to be changed or answered.
+/// Recent frames that are kept, to be mutated or answered.
 const REMEMBERED: usize = 24;
-/// Flows of an act that brings many.
+/// Flows of a step that begins many.
 const MANY: u16 = 150;
-/// Failures that are told; more say nothing new.
+/// The maximum number of failures printed.
 const TOLD: usize = 12;
-/// Drop reasons that must have occurred: else frames would be too much alike to prove anything.
+/// The minimum number of drop reasons that must occur; fewer would mean too uniform frames.
 const REASONS: usize = 20;
 
-/// The run: both planes, and what has been shown to them.
+/// The test run: both planes, and the frames so far.
 struct Run {
     both: Both,
-    /// Another one can be asked for: `WEIR_SEED=1 cargo test -p tests --test agreement`.
+    /// Can be set in the environment: `WEIR_SEED=1 cargo test -p tests --test agreement`.
     seed: u64,
     rng: Rng,
     shown: usize,
-    /// Frames of the burst that is being shown, unless something ends it earlier.
+    /// Frames of the current burst, unless an event ends it earlier.
     burst: usize,
     arrived: VecDeque<Trial>,
     left: VecDeque<(Exit, Vec<u8>)>,
@@ -83,7 +84,7 @@ impl Run {
         }
     }
 
-    /// Shows one frame. `None` when the planes differ from here on.
+    /// Passes one frame to both. `None` if the planes have diverged.
     fn show(&mut self, mutation: &Mutation, trial: Trial) -> Option<()> {
         self.shown += 1;
         match self.both.show(&trial) {
@@ -96,7 +97,7 @@ impl Run {
         }
     }
 
-    /// Ends the burst, and decides how long the next one is.
+    /// Ends the burst and selects the length of the next one.
     fn end_burst(&mut self) -> Option<()> {
         self.burst = match self.rng.usize(..4) {
             0 => 1,
@@ -113,7 +114,7 @@ impl Run {
 
     fn remember(&mut self, trial: Trial, came: Came) {
         self.arrived.push_back(trial);
-        // What goes back to a gateway is by far most, and answered least.
+        // Most frames return to a gateway, and few of those are answered.
         let often = self.shown.is_multiple_of(4);
         self.left.extend(came.into_iter().filter(|(exit, _)| often || *exit == Exit::Port(EGRESS)));
         while self.arrived.len() > REMEMBERED {
@@ -124,7 +125,7 @@ impl Run {
         }
     }
 
-    /// What comes next: of every kind something, most of it whole.
+    /// Selects the next frame: a mix of all kinds, most of them well-formed.
     fn next(&mut self, setup: &Setup, nearly: &[(Mutation, Trial)]) -> (Mutation, Trial) {
         let Run { rng, arrived, left, .. } = self;
         let what = rng.usize(..16);
@@ -153,7 +154,7 @@ impl Run {
         found.unwrap_or_else(|| whole(traffic::request(setup, rng)))
     }
 
-    /// Shows `count` frames of all kinds; now and then time passes.
+    /// Passes `count` frames of all kinds; at intervals time advances.
     fn mix(&mut self, setup: &Setup, nearly: &[(Mutation, Trial)], count: usize) -> Option<()> {
         for _ in 0..count {
             if self.rng.usize(..100) == 0 {
@@ -167,7 +168,7 @@ impl Run {
         self.end_burst()
     }
 
-    /// A case's frames, behind each of them `share` others.
+    /// Passes a case's frames, each followed by `share` others.
     fn play(&mut self, case: &Case, share: usize) -> Option<()> {
         for step in &case.steps {
             self.end_burst()?;
@@ -192,7 +193,7 @@ impl Run {
         self.end_burst()
     }
 
-    /// A set-up's tables, and then `frames`.
+    /// Loads a setup's tables and runs `frames`.
     fn with(&mut self, setup: &Setup, frames: impl FnOnce(&mut Run) -> Option<()>) {
         if self.failed.len() > TOLD {
             return;
@@ -200,7 +201,7 @@ impl Run {
         self.both.load(setup);
         self.arrived.clear();
         self.left.clear();
-        // What differs is among the failures.
+        // A divergence is already recorded in `failed`.
         let _ = frames(self);
         self.both.close();
     }
@@ -237,11 +238,11 @@ fn both_planes_agree_on_100_000_packets() -> Result<(), Box<dyn Error>> {
     println!("{} reasons: {drops:?}; exceptions: {:?}", drops.len(), both.exceptions);
     assert!(failed.is_empty(), "\n{}\n", failed.join("\n"));
     assert!(shown >= FRAMES, "only {shown} frames");
-    // Each exception is rare, or it would hide what it is not meant for.
+    // Each exception is rare, or it would hide other differences.
     let allowed: usize = both.exceptions.values().sum();
     assert!(allowed * 100 < shown, "{allowed} of {shown}: {:?}", both.exceptions);
     assert!(both.exceptions.contains_key(&Exception::OuterSum), "no outer checksum was asked for");
-    // Frames that all went one way would prove nothing.
+    // Frames that all have the same verdict would prove nothing.
     assert_eq!(verdicts.len(), VerdictCounter::ALL.len(), "{verdicts:?}");
     assert!(verdicts.values().all(|n| *n >= 100), "{verdicts:?}");
     assert!(drops.len() >= REASONS, "{drops:?}");

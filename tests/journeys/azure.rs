@@ -1,6 +1,7 @@
-//! The lab's Azure gateway (the kernel's own VXLAN) against an appliance of a few lines: a real
-//! client's TCP goes External, appliance, Internal, server, and back; and the lab's claim that a
-//! packet socket sees what the kernel is kept from.
+//! The lab's Azure gateway (the kernel's VXLAN) with a minimal appliance: a real client's TCP
+//! goes through the external tunnel, the appliance, the internal tunnel, the server, and back.
+//! Also checks the lab's assumption that a packet socket sees the frames that nftables hides from
+//! the kernel.
 
 use nix::sys::socket::SockProtocol;
 use std::error::Error;
@@ -10,7 +11,7 @@ use tests::lab::client::{Client, Load};
 use tests::lab::gateway::wire_socket::Frames;
 use tests::lab::topology::{AZURE_SERVER, Lab};
 
-/// Answers ARP for 10.0.1.10, and crosses what comes in one tunnel to the other.
+/// Answers ARP for 10.0.1.10, and forwards packets of one tunnel through the other.
 fn crossed(frame: &[u8]) -> Option<Vec<u8>> {
     let mut back = frame.to_vec();
     back[0..6].copy_from_slice(&frame[6..12]);
@@ -50,7 +51,7 @@ fn tcp_crosses_the_kernels_two_tunnels() -> Result<(), Box<dyn Error>> {
         let mut buffer = vec![0; 65_536];
         while !stopped.load(Ordering::Relaxed) {
             let Some(frame) = frames.receive(&mut buffer)? else { continue };
-            // A packet socket for all protocols also sees what this one sends.
+            // A packet socket for all protocols also sees its own frames.
             if frame[6..12] != [2, 0, 0, 0, 0, 0x10]
                 && let Some(back) = crossed(frame)
             {
@@ -67,7 +68,7 @@ fn tcp_crosses_the_kernels_two_tunnels() -> Result<(), Box<dyn Error>> {
     assert_eq!((seen.right, seen.failed), (200, 0), "{seen}");
     assert_eq!(seen.by_backend.get("beyond-azure"), Some(&200));
     assert!(crossings.load(Ordering::Relaxed) >= 600);
-    // The kernel of the appliance saw nothing: had it, it would count datagrams without a port.
+    // The appliance's kernel saw nothing: otherwise it would count datagrams without a port.
     let counted = lab.weir.command("nstat", &["-az", "UdpNoPorts", "IpInReceives"])?;
     assert!(counted.lines().skip(1).all(|line| line.split_whitespace().nth(1) == Some("0")));
     Ok(())

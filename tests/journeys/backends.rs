@@ -1,5 +1,5 @@
-//! Health of backends, measured: how long one that dies or hangs still gets new flows, that no
-//! verdict is lost over a restart of slowpath, and probes that go through a tunnel.
+//! Backend health: measures how long a dead or hanging backend still gets new flows, and checks
+//! that no verdict is lost in a restart of slowpath, and probes through a tunnel.
 
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -15,7 +15,7 @@ use tests::lab::weir::{CheckNow, Weir};
 
 type Outcome = Result<(), Box<dyn Error>>;
 
-/// One at a time: two poll loops on two cores would measure each other.
+/// Serializes the tests: two poll loops on two cores would disturb each other's measurements.
 static ALONE: Mutex<()> = Mutex::new(());
 
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -23,13 +23,13 @@ const TIMEOUT: Duration = Duration::from_millis(500);
 const FALL: u32 = 2;
 const SOON: Duration = Duration::from_secs(60);
 
-/// What the settings promise of a failure: the last probe that may still have been good, `fall`
-/// turns, the jitter of 10 %, the timeout.
+/// The maximum detection time by the settings: `fall` intervals after the last successful probe,
+/// the jitter of 10 %, and the timeout.
 fn promised() -> Duration {
     INTERVAL * FALL + INTERVAL / 10 + TIMEOUT
 }
 
-/// The lab's service, checked by HTTP.
+/// The lab's service with HTTP health checks.
 fn checked(lab: &Lab) -> Service {
     let web = service(lab, &[(0, "active"), (1, "active"), (2, "active")]);
     let mode = "mode = \"nat\"\nhealth = { kind = \"http\", path = \"/1/10\", interval_ms = 1000, \
@@ -37,7 +37,7 @@ fn checked(lab: &Lab) -> Service {
     Service { mode: mode.into(), ..web }
 }
 
-/// Clients that begin one flow after the other, and don't mind failures.
+/// Starts clients that begin one flow after the other and tolerate failures.
 fn clients(lab: &Lab) -> Result<Client, Box<dyn Error>> {
     let load = Load {
         sources: AWS_CLIENTS.iter().map(|address| IpAddr::V4(*address)).collect(),
@@ -56,7 +56,7 @@ fn new_flows(weir: &Weir, address: &str) -> Result<u64, Box<dyn Error>> {
     Ok(backends.filter(|one| one.address == address).map(|one| one.new_flows).sum())
 }
 
-/// Waits until the checker holds so of a backend.
+/// Waits until the health checker reports a backend in this state.
 fn until(weir: &mut Weir, address: &str, state: &str) -> Result<(), Box<dyn Error>> {
     let start = format!("{address}:");
     weir.wait_for(&format!("{address} to be {state}"), SOON, |weir| {
@@ -67,7 +67,7 @@ fn until(weir: &mut Weir, address: &str, state: &str) -> Result<(), Box<dyn Erro
     Ok(())
 }
 
-/// From now on, when the last new flow went to a backend, until none did for a good while.
+/// Returns the time from now until the last new flow to a backend, after a period without any.
 fn last_new_flow(weir: &Weir, address: &str) -> Result<Duration, Box<dyn Error>> {
     let (begun, mut last) = (Instant::now(), Duration::ZERO);
     let mut before = new_flows(weir, address)?;
@@ -103,7 +103,7 @@ fn who_dies_or_hangs_gets_no_new_flows_in_time_and_no_verdict_is_lost() -> Outco
     let client = clients(&lab)?;
     client.wait_for(100, SOON)?;
 
-    // It dies: nobody listens any more.
+    // The backend dies: its listener is closed.
     let mut dead = lab.hosts.remove(0);
     let to = SocketAddr::from(([0, 0, 0, 0], HTTP));
     let other = SocketAddr::from((Ipv4Addr::LOCALHOST, HTTP + 1));
@@ -111,14 +111,14 @@ fn who_dies_or_hangs_gets_no_new_flows_in_time_and_no_verdict_is_lost() -> Outco
     kept("died", last_new_flow(&weir, &address[0])?);
     until(&mut weir, &address[0], "unhealthy")?;
 
-    // It hangs: its kernel takes connections, and nobody answers.
+    // The backend hangs: its kernel accepts connections, but no server responds.
     let hung = &mut lab.hosts[0];
     hung.server = Server::start(&hung.ns, "elsewhere", other)?;
     let listener = hung.ns.run(move || TcpListener::bind(to))??;
     kept("hung", last_new_flow(&weir, &address[1])?);
     until(&mut weir, &address[1], "unhealthy")?;
 
-    // A restart: neither gets a flow, from the first moment until the checker has looked again.
+    // A restart: neither gets a flow, from the first moment until the checker has probed again.
     let before = [new_flows(&weir, &address[0])?, new_flows(&weir, &address[1])?];
     weir.kill_slowpath()?;
     weir.start_slowpath()?;
@@ -133,7 +133,7 @@ fn who_dies_or_hangs_gets_no_new_flows_in_time_and_no_verdict_is_lost() -> Outco
         until(&mut weir, one, "unhealthy")?;
     }
 
-    // Back in service, both are found again.
+    // Both are detected as healthy again.
     drop(listener);
     dead.server = Server::start(&dead.ns, "web-1", to)?;
     lab.hosts[0].server = Server::start(&lab.hosts[0].ns, "web-2", to)?;
@@ -153,7 +153,7 @@ fn who_dies_or_hangs_gets_no_new_flows_in_time_and_no_verdict_is_lost() -> Outco
     Ok(())
 }
 
-/// A tunnel service whose one backend has a reserved source for probes.
+/// A tunnel service whose single backend has a reserved probe source.
 const TUNNELLED: &str = r#"
 [[service]]
 name = "lab/chain"
@@ -203,14 +203,15 @@ fn through_the_tunnel(plane: Plane, answers: Answer) -> Outcome {
     weir.start_slowpath()?;
     weir.start_fastpath()?;
     weir.wait_until_able()?;
-    // What the operator does for such probes: the kernel sends what is for the frontend to the arm,
-    // by any neighbour. With XDP the probes' mark does that. The source is there by itself.
+    // The operator's setup for such probes: the kernel routes packets for the frontend to the
+    // arm, by any neighbor. With XDP the probes' mark does that. The source address is added
+    // automatically.
     if plane == Plane::Dpdk {
         lab.weir.ip(&["route add 203.0.113.21/32 via 10.0.2.11 dev weir-out"])?;
     }
     until(&mut weir, "10.0.2.11", "healthy")?;
     assert!(decap.counts().taken(TunnelKind::Vxlan) > 3, "the probes came by the tunnel");
-    // The host still answers on its own address: it is the way of the packets that is asked.
+    // The host still answers on its own address: only the path of client packets is probed.
     drop(server);
     until(&mut weir, "10.0.2.11", "unhealthy")?;
     let _server = Server::start(&host.ns, "web-1", web)?;

@@ -1,6 +1,7 @@
-//! `fastpath.burst` bounds what the poll loop takes at once, from a NIC and from the kernel.
+//! `fastpath.burst` limits the packets that one iteration of the poll loop receives, from a NIC
+//! and from the kernel.
 //!
-//! DPDK starts once in a process, so there is one test here.
+//! DPDK can be started once per process, so there is a single test here.
 #![expect(clippy::panic, reason = "a test that can't be set up fails")]
 
 mod planes {
@@ -22,14 +23,14 @@ use tests::cases::setups::aws_return;
 /// Frames that the kernel sends at once.
 const FROM_KERNEL: usize = 150;
 
-/// The exception path of an lcore for which the kernel's frames wait.
+/// Creates an lcore's exception path with waiting frames of the kernel.
 fn exception() -> (LcoreEnd, Producer<(u8, Mbuf)>) {
     let (to_kernel, _) = RingBuffer::new(1);
     let (kernel, from_kernel) = RingBuffer::new(FROM_KERNEL);
     (LcoreEnd { to_kernel, from_kernel: Some(from_kernel) }, kernel)
 }
 
-/// Bursts, packets of the NIC's and packets of the kernel's that an lcore has counted.
+/// Returns the bursts, NIC packets and kernel packets that an lcore has counted.
 fn counted(page: &LcorePage<'_>) -> [u64; 3] {
     [
         page.lcore_count(Counter::Bursts),
@@ -76,7 +77,7 @@ fn a_poll_takes_as_many_packets_as_are_configured_and_not_more() {
         let mut loaded = Loaded::new(&aws_return());
         let page = loaded.region.counters().lcore(0).unwrap();
         ends.burst = burst;
-        // net_null gives as many packets as it is asked for.
+        // net_null returns as many packets as requested.
         poll::run(&mut loaded.lcore, &mut ends, &AtomicBool::new(true), Idle::Yield);
         let [bursts, received, _] = counted(&page);
         assert!(bursts > 1, "the loop turns until nothing moves, within bounds");

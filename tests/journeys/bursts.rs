@@ -1,4 +1,5 @@
-//! Packets of one burst that depend on each other, and what an ICMP error leaves behind.
+//! Packets of one burst that depend on each other, and the effect of ICMP errors on later
+//! packets.
 #![expect(clippy::panic, reason = "a test that can't be set up fails")]
 
 mod planes {
@@ -19,7 +20,7 @@ use tests::cases::world::{EGRESS, INGRESS, from_backend, from_gateway, from_rout
 use tests::cases::{Exit, Plane};
 use tests::frames::{Ip, error, flags, tcp};
 
-/// What leaves, in order.
+/// Collects outgoing frames, in order.
 #[derive(Default)]
 struct Left(Vec<(u8, Vec<u8>)>);
 
@@ -33,7 +34,7 @@ impl Exits<Frame> for Left {
     }
 }
 
-/// Sends frames as one burst.
+/// Forwards frames as one burst.
 fn at_once(plane: &mut Memory, frames: &[(u8, Vec<u8>)]) -> Vec<(u8, Vec<u8>)> {
     let (mut burst, mut left) = (Burst::default(), Left::default());
     for (arm, frame) in frames {
@@ -43,24 +44,24 @@ fn at_once(plane: &mut Memory, frames: &[(u8, Vec<u8>)]) -> Vec<(u8, Vec<u8>)> {
     left.0
 }
 
-/// Two backends without a port of their own, by IPIP past us.
+/// Two backends without a port of their own, with IPIP and direct server return.
 fn two_backends() -> Setup {
     let keys = "mode = \"dsr\"\ntunnel = \"ipip\"";
     let backends = r#"{address = "10.0.2.11"}, {address = "10.0.2.12"}"#;
     let setup = plain_dsr("ipip", "10.0.2.11");
     let services = service("web", keys, WEB, backends);
-    // Room for all flows before they are confirmed.
+    // Capacity for all flows before they are confirmed.
     Setup { services, seed: Some(0x5745_4952), max_flows: 4096, ..setup }
 }
 
-/// A router's too-big error about an answer to a client's port.
+/// Builds a router's too-big error about an answer to a client's port.
 fn too_big(port: u16) -> Ip {
     let client = format!("198.51.100.7:{port}");
     let answer = tcp("203.0.113.10:80", &client, flags::ACK).sized(1_500);
     error("192.0.2.1", "203.0.113.10", (3, 4), 1_400, answer)
 }
 
-/// The backend of what left by IPIP: the last byte of the outer destination.
+/// Returns the backend of an outgoing IPIP frame: the last byte of the outer destination.
 fn backend(left: &[(Exit, Vec<u8>)]) -> u8 {
     let [(Exit::Port(EGRESS), frame)] = left else { panic!("one frame leaves: {left:?}") };
     frame[14 + 19]
@@ -88,7 +89,7 @@ fn an_error_reaches_the_backend_of_its_flow_and_begins_none() {
     assert_eq!(seen, BTreeSet::from([11, 12]));
 }
 
-/// The look-up of a burst goes before its inserts.
+/// A burst's lookups precede its inserts.
 #[test]
 fn what_depends_on_a_flow_that_begins_in_its_own_burst_finds_it() {
     let mut plane = Memory::new();
@@ -100,7 +101,7 @@ fn what_depends_on_a_flow_that_begins_in_its_own_burst_finds_it() {
     let complaint = || error("10.0.2.11", "10.0.2.20", (3, 3), 0, sent.clone());
     let answer = || tcp("10.0.2.11:8080", &format!("10.0.2.20:{port}"), flags::SYN | flags::ACK);
 
-    // A region as new as the first, which gives the same port.
+    // A region as new as the first, which allocates the same port.
     let mut plane = Memory::new();
     plane.load(&plain_nat());
     let left = at_once(
@@ -115,8 +116,8 @@ fn what_depends_on_a_flow_that_begins_in_its_own_burst_finds_it() {
     assert_eq!(arms, [EGRESS, INGRESS, INGRESS], "drops: {:?}", plane.counts());
 }
 
-/// The second packet of a flow that begins in the same burst is one of a known flow: where answers
-/// bypass the appliance, it confirms the flow.
+/// The second packet of a flow that begins in the same burst belongs to an established flow:
+/// where answers bypass the appliance, it confirms the flow.
 #[test]
 fn two_packets_of_a_new_flow_in_one_burst_begin_one_flow_and_confirm_it() {
     let mut plane = Memory::new();
@@ -138,12 +139,12 @@ fn two_packets_of_a_new_flow_in_one_burst_begin_one_flow_and_confirm_it() {
     assert_eq!((states.len(), established), (4, 1), "{states:?}");
 }
 
-/// The cookies that leave to a gateway, the arms by which all leaves, the count of leg changes, and
-/// the states of TCP flows.
+/// The cookies of frames to a gateway, the arms of all frames, the count of leg changes, and the
+/// states of TCP flows.
 type Outcome = (Vec<u32>, Vec<u8>, u64, Vec<Option<TcpState>>);
 
-/// What leaves for frames that come in bursts of this length, after the first ones have come alone.
-/// All are traced, or none.
+/// Returns the outcome of frames in bursts of this length, after the first ones have arrived
+/// alone. Either all are traced, or none.
 fn in_bursts(
     setup: &Setup,
     alone: usize,
@@ -165,7 +166,7 @@ fn in_bursts(
     (plane, left)
 }
 
-/// What becomes of these frames.
+/// Summarizes the outgoing frames.
 fn outcome(
     setup: &Setup,
     alone: usize,
@@ -175,7 +176,7 @@ fn outcome(
 ) -> Outcome {
     let (mut plane, left) = in_bursts(setup, alone, frames, burst, traced);
     let to_gateway = left.iter().filter(|(arm, _)| *arm == INGRESS);
-    // Behind 14 bytes of Ethernet, 20 of IP, 8 of UDP and 8 of GENEVE: the last of 32 bytes of
+    // After 14 bytes of Ethernet, 20 of IP, 8 of UDP and 8 of GENEVE: the last of 32 bytes of
     // options.
     let cookies = to_gateway.filter_map(|(_, frame)| Some(*frame.get(78..)?.first_chunk()?));
     let cookies = cookies.map(u32::from_be_bytes).collect();
@@ -187,7 +188,7 @@ fn outcome(
     (cookies, left.iter().map(|(arm, _)| *arm).collect(), changes, states.collect())
 }
 
-/// An answer goes back by the options that its flow had when it came, whatever comes behind it.
+/// An answer has the options of its flow at its arrival, whatever follows it in the burst.
 #[test]
 fn an_answer_has_the_leg_of_before_where_a_packet_behind_it_in_the_burst_changes_that() {
     let setup = Setup { seed: Some(0x5745_4952), ..aws_nat() };
@@ -222,7 +223,7 @@ fn an_answer_has_the_leg_of_before_where_a_packet_behind_it_in_the_burst_changes
     }
 }
 
-/// Flows that nobody confirms, of which each takes the room or the port of an older one.
+/// Unconfirmed flows, each of which takes the entry or the port of an older one.
 #[test]
 fn new_flows_that_evict_others_get_the_same_ports_in_bursts() {
     let by_port = Setup { nat_ports: "2000-2007", ..plain_nat() };
@@ -243,7 +244,7 @@ fn new_flows_that_evict_others_get_the_same_ports_in_bursts() {
     }
 }
 
-/// What came before a router's error about our tunnel was not too big yet.
+/// A packet before a router's error about Weir's tunnel is not yet too big.
 #[test]
 fn a_path_mtu_holds_for_what_comes_behind_the_error_in_its_burst() {
     let setup = aws_tunnel("ipip");
@@ -260,7 +261,8 @@ fn a_path_mtu_holds_for_what_comes_behind_the_error_in_its_burst() {
     }
 }
 
-/// A source per flow, whatever its backend: what a backend's NIC spreads over its queues.
+/// A source address per flow, independent of its backend, which a backend's NIC uses to spread
+/// packets over its queues.
 #[test]
 fn flows_of_each_backend_come_from_many_sources_of_the_network() {
     let mut plane = Memory::new();
@@ -278,7 +280,8 @@ fn flows_of_each_backend_come_from_many_sources_of_the_network() {
     for (backend, sources) in of_backend {
         let flows = sources.len() as f64;
         let distinct = sources.into_iter().collect::<BTreeSet<_>>().len() as f64;
-        // As many as so many draws of 256 make, give or take a tenth of the network.
+        // The expected number of distinct values of as many draws of 256, within a tenth of the
+        // network.
         let expected = 256.0 * (1.0 - (1.0 - 1.0 / 256.0_f64).powf(flows));
         assert!((distinct - expected).abs() < 25.6, "backend {backend}: {distinct} of {flows}");
     }

@@ -1,5 +1,5 @@
-//! Every case on the pipeline in memory and on the kernel's program, and that the cases leave
-//! nothing out.
+//! Runs every case on the pipeline in memory and on the XDP program, and checks that the cases
+//! are complete.
 #![expect(clippy::panic, reason = "a test that can't be set up fails")]
 
 mod planes {
@@ -19,7 +19,7 @@ use tables::reason::DropReason;
 use tests::cases::{self, ELSEWHERE};
 use tests::lab::netns::Netns;
 
-/// All failures are told at once: the first one is seldom the one that explains.
+/// Reports all failures at once: the first one is rarely the most informative.
 #[test]
 fn every_case_holds_in_memory() {
     let mut failed = Vec::new();
@@ -34,7 +34,7 @@ fn every_case_holds_in_memory() {
     assert!(failed.is_empty(), "\n{}\n", failed.join("\n"));
 }
 
-/// What the kernel does otherwise is known, and does not hold there.
+/// Cases that are known to differ in the kernel must not hold there.
 #[test]
 fn every_case_holds_in_the_kernel() -> Result<(), Box<dyn Error>> {
     let namespace = Netns::new("cases-xdp")?;
@@ -87,7 +87,7 @@ fn directions_that_must_share_a_leg_are_counted() {
         (same, counters.sum(|page| page.lcore_count(Counter::GatewayLegsShared)))
     };
     assert_eq!(shared(1), (true, 1));
-    // With more room the case goes another way, and nothing is shared.
+    // With more capacity the case takes another path, and nothing is shared.
     assert_eq!(shared(2), (false, 0));
 }
 

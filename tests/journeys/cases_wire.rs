@@ -1,7 +1,7 @@
-//! Every case through real DPDK ports on veth, both ways, in a namespace of its own.
+//! Runs every case through real DPDK ports on veth, in both directions, in its own namespace.
 //!
-//! DPDK starts once in a process, so there is one test here. It ends with the two drop reasons that
-//! only a NIC can cause.
+//! DPDK can be started once per process, so there is a single test here. It ends with the two
+//! drop reasons that only a NIC can cause.
 #![expect(clippy::panic, reason = "a test that can't be set up fails")]
 
 mod planes {
@@ -47,8 +47,8 @@ fn every_case_holds_on_dpdk_ports() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Plays all cases that the driver lets through: on af_packet the kernel would put the fragments of
-/// the cable together, so those cases are played on the other driver alone.
+/// Runs all cases that the driver supports: with af_packet the kernel would reassemble fragments
+/// on the wire, so those cases run on the other driver alone.
 fn play(plane: &mut Wire, driver: Driver) -> Vec<String> {
     let mut all = cases::all();
     if driver == Driver::AfPacket {
@@ -59,7 +59,7 @@ fn play(plane: &mut Wire, driver: Driver) -> Vec<String> {
     failed
 }
 
-/// An answer that needs more headers than the buffer has headroom, when there is no further buffer.
+/// An answer that needs more headers than the buffer's headroom, without a further buffer.
 fn an_empty_pool_leaves_no_room_for_headers(plane: &mut Wire) {
     plane.load(&aws_nat());
     let mut options = aws_options(ENDPOINT, 0, 1);
@@ -79,7 +79,7 @@ fn an_empty_pool_leaves_no_room_for_headers(plane: &mut Wire) {
     assert_eq!(plane.counts().entered(), plane.counts().ended());
 }
 
-/// The cable is unplugged, and the driver's ring fills.
+/// The link is down, and the driver's ring fills.
 fn a_nic_that_takes_no_more_is_counted(plane: &mut Wire) {
     let cable = |state: &str| {
         let done = Command::new("ip").args(["link", "set", "ain0", state]).status();

@@ -1,4 +1,4 @@
-//! Services and backends without counters of their own are counted together, on both planes.
+//! Services and backends without their own counters are counted together, on both planes.
 #![expect(clippy::panic, reason = "a test that can't be set up fails")]
 
 mod planes {
@@ -22,14 +22,14 @@ const DNS_BACKEND: &str = r#"{address = "10.0.2.12", port = 8080}"#;
 /// Packets to the first service, and to the second one.
 const SENT: [u64; 2] = [3, 5];
 
-/// Two services with a backend each, of which so many have counters of their own.
+/// Two services with a backend each, of which `region` gives some their own counters.
 fn setup(region: &'static str) -> Setup {
     let nat = "mode = \"nat\"";
     let services = service("dns", nat, DNS, DNS_BACKEND) + &service("web", nat, WEB, WEB_BACKEND);
     Setup { services, region, ..aws_nat() }
 }
 
-/// Packets, flows begun and bytes: those of each of two, and of all others.
+/// Returns packets, new flows and bytes: those of each of the two, and of all others.
 fn counted(loaded: &Loaded) -> [[Vec<u64>; 3]; 2] {
     let kinds = [ServiceCounter::Packets, ServiceCounter::NewFlows, ServiceCounter::Bytes];
     let counters = loaded.region.counters();

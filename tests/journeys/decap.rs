@@ -1,5 +1,5 @@
-//! The tunnel backend against itself and real TCP: what it takes out, a real server answers, and
-//! the answer comes back by the same tunnel; an independent decoder reads every frame.
+//! The tunnel backend with real TCP: a real server answers the inner packets, the answers return
+//! through the same tunnel, and an independent decoder checks every frame.
 
 use nix::sys::socket::{SockaddrStorage, recvfrom};
 use std::error::Error;
@@ -20,7 +20,7 @@ fn what_comes_by_a_tunnel_is_answered_by_it_and_tshark_agrees() -> Result<(), Bo
     let host = &lab.hosts[0];
     let decap = Decap::start(&host.ns, Answer::Tunnel)?;
     host.ns.ip(&["addr add 203.0.113.10/32 dev lo", "route add 192.0.2.0/24 dev decap0"])?;
-    // A server of UDP: says what it heard.
+    // A UDP server that echoes datagrams.
     let server = host.ns.run(|| UdpSocket::bind((FRONTEND, 7)))??;
     let echo = std::thread::spawn(move || -> std::io::Result<()> {
         let mut buffer = [0; 2_000];
@@ -31,7 +31,7 @@ fn what_comes_by_a_tunnel_is_answered_by_it_and_tshark_agrees() -> Result<(), Bo
         }
         Ok(())
     });
-    // In the place of Weir, the lan's own end of the bridge.
+    // In Weir's place, the host's end of the lan's bridge.
     lab.lan.ip(&[&format!("addr add {EGRESS}/24 dev br0")])?;
     let capture = Capture::start(&lab.lan, "h0", lab.folder.file("lan.pcap"))?;
     let inner = udp4((CLIENT, 4_000), (FRONTEND, 7), &[b"who is there?"], true);
@@ -76,7 +76,7 @@ fn what_comes_by_a_tunnel_is_answered_by_it_and_tshark_agrees() -> Result<(), Bo
     Ok(())
 }
 
-/// The inner answer is whole, right, and the other direction of the question.
+/// Asserts that the inner answer is complete, correct, and of the request's reverse direction.
 #[track_caller]
 fn answer_is_right(payload: &[u8], front: &[u8]) {
     assert_eq!(&payload[..front.len()], front);

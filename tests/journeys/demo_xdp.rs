@@ -1,4 +1,4 @@
-//! The main journey as `make demo PLANE=xdp` shows it: every claim must hold in the kernel too.
+//! The main scenario of `make demo PLANE=xdp`: every claim must hold with XDP too.
 
 use std::process::Command;
 

@@ -1,7 +1,7 @@
-//! What `weir explain` says of a packet is what the plane does with it: more than 10,000 packets of
-//! all set-ups of the cases and of services with every policy, well-formed and broken, of both
-//! directions, each explained before the pipeline in memory takes it; verdict, reason, service and
-//! backend are compared with what it counts, and the MTU that a sender is told with the error.
+//! Compares `weir explain` with the plane: at least 20,000 packets of all setups of the cases and
+//! of services with every policy, well-formed and broken, in both directions, are each explained
+//! before the pipeline in memory forwards them. Verdict, reason, service and backend are compared
+//! with its counters, and the reported MTU with the error's.
 
 #![expect(clippy::panic, reason = "a test that can't be set up fails")]
 
@@ -37,30 +37,31 @@ use tests::cases::world::{ENDPOINT, IN_MAC, INGRESS, OUT_MAC, from_router};
 use tests::cases::{Exit, Plane, Setup};
 use tests::frames::udp;
 
-/// Frames, and by which way each goes.
+/// Frames, and the port through which each left.
 type Sent = Vec<(Exit, Vec<u8>)>;
 
-/// Packets in all, at least.
+/// The minimum total number of packets.
 const PACKETS: usize = 20_000;
-/// What decides which ones; another is taken from `WEIR_SEED`.
+/// The seed of their selection; `WEIR_SEED` sets another.
 const SEED: u64 = 0x6578_706c;
-/// Packets between two services files.
+/// Packets between two changes of the services file.
 const CHANGE: usize = 150;
-/// Seconds after which no unconfirmed flow by a tunnel is left.
+/// Seconds after which no unconfirmed tunnel flow is left.
 const ENDED_S: u32 = 60;
-/// What the outcome of an answer says whose flow is in no table.
+/// The explained outcome of an answer whose flow is in no table.
 const OWN_OPTIONS: &str = "by its own options";
-/// What left that is remembered, to be answered.
+/// Recent outgoing frames that are kept, to be answered.
 const REMEMBERED: usize = 24;
-/// The fewest endpoints for which there can be room.
+/// The minimum `region.max_scopes`.
 const FEW: u32 = 8;
-/// The last byte of the endpoint in a GENEVE gateway's frame.
+/// Offset of the last byte of the endpoint in a GENEVE gateway's frame.
 const ENDPOINT_AT: usize = 61;
-/// Services and backends that are looked at; the set-ups have fewer.
+/// Services and backends to compare; the setups have fewer.
 const OBJECTS: u32 = 16;
-/// Verdicts and reasons that must have occurred: else packets would be too much alike.
+/// The minimum number of verdicts and reasons that must occur; fewer would mean too uniform
+/// packets.
 const OUTCOMES: usize = 30;
-/// Those without which a policy was not asked.
+/// Outcomes without which a policy would be untested.
 const WANTED: [(&str, &str); 16] = [
     ("return", ""),
     ("nat", ""),
@@ -80,7 +81,7 @@ const WANTED: [(&str, &str); 16] = [
     ("drop", "exception-malformed"),
 ];
 
-/// What the plane has counted.
+/// The plane's counters.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Counted {
     verdicts: Vec<u64>,
@@ -104,12 +105,12 @@ fn counted(page: &LcorePage<'_>) -> Counted {
     }
 }
 
-/// Which one of them grew.
+/// Returns the index of the counter that increased.
 fn grown(before: &[u64], after: &[u64]) -> Option<usize> {
     before.iter().zip(after).position(|(before, after)| after > before)
 }
 
-/// What the plane did, in the explanation's words.
+/// The plane's outcome, in the explanation's terms.
 struct Done {
     verdict: &'static str,
     reason: &'static str,
@@ -123,14 +124,14 @@ fn done(before: &Counted, after: &Counted) -> Done {
     let reply = verdict == Some(VerdictCounter::Reply.name());
     Done {
         verdict: verdict.unwrap_or(VerdictCounter::Drop.name()),
-        // A packet that an error is about counts as dropped beside the reply.
+        // The packet that an ICMP error reports counts as dropped in addition to the reply.
         reason: if reply { "" } else { reason.unwrap_or_default() },
         service: grown(&before.services, &after.services).map(|n| n as u32),
         backend: grown(&before.backends, &after.backends).map(|n| n as u32),
     }
 }
 
-/// Explains and shows one packet; what left, or how the two differ.
+/// Explains and forwards one packet; returns the outgoing frames, or the difference.
 fn compare(plane: &mut Memory, trial: &Trial) -> Result<(Explanation, Sent), String> {
     let region = plane.loaded().region;
     let now_s = plane.loaded().lcore.now_s();
@@ -161,7 +162,7 @@ fn compare(plane: &mut Memory, trial: &Trial) -> Result<(Explanation, Sent), Str
     }
 }
 
-/// Whether the frame that left has the ends and the length that were told, and the error the MTU.
+/// Returns whether the outgoing frame has the explained ends and length, and an error the MTU.
 fn is_told(told: &Explanation, frame: &[u8]) -> bool {
     if !matches!(told.verdict.as_str(), "nat" | "redirect" | "reply") {
         return true;
@@ -188,7 +189,8 @@ fn is_told(told: &Explanation, frame: &[u8]) -> bool {
     rewrite.starts_with(&ends) && (!rewrite.contains("translated") || says(&len))
 }
 
-/// A packet that comes next: a client's, an answer to what left, or one with a turned bit.
+/// Selects the next packet: a client's, an answer to an outgoing frame, or one with a flipped
+/// bit.
 fn next(setup: &Setup, rng: &mut Rng, left: &VecDeque<(Exit, Vec<u8>)>) -> Trial {
     let answered = match rng.usize(..16) {
         0..7 => left.get(rng.usize(..left.len().max(1))),
@@ -218,13 +220,13 @@ fn next(setup: &Setup, rng: &mut Rng, left: &VecDeque<(Exit, Vec<u8>)>) -> Trial
     Trial { first: trial.bytes.len(), ..trial }
 }
 
-/// The first piece of a datagram without a checksum, which has no translation.
+/// Builds the first fragment of a datagram without a checksum, which cannot be translated.
 fn cut() -> tests::frames::Ip {
     let whole = udp("198.51.100.7:40000", "203.0.113.20:53").may_fragment().id(9).unsummed();
     whole.sized(600).part(0, 256, true)
 }
 
-/// What this machine's kernel or a proxy on it makes of a frame that it got.
+/// Builds the response of the appliance's kernel, or a proxy on it, to a frame.
 fn of_kernel(arm: u8, frame: &[u8], rng: &mut Rng) -> Option<Trial> {
     let error = rng.usize(..8) == 0;
     let mut trial = match error {
@@ -239,21 +241,21 @@ fn of_kernel(arm: u8, frame: &[u8], rng: &mut Rng) -> Option<Trial> {
     Some(trial)
 }
 
-/// A service's backends: their addresses, and the port of those that are translated to.
+/// Formats a service's backends: their addresses, and the port of those with NAT.
 fn backends(mode: &str, addresses: &[&str]) -> String {
     let port = if mode.contains("nat") { ", port = 8080" } else { "" };
     let one = |address: &&str| format!("{{address = \"{address}\"{port}}}");
     addresses.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// Where IPv6 clients ask: any port and protocol.
+/// The IPv6 frontend: any port and protocol.
 const WEB6: &str = r#"{address = "2001:db8:f::10"}"#;
-/// Where IPv4 clients ask for any port.
+/// The IPv4 frontend for any port.
 const ANY: &str = r#"{address = "203.0.113.20"}"#;
 const FOUR: [&str; 3] = ["10.0.2.11", "10.0.2.12", "10.0.2.13"];
 const SIX: [&str; 2] = ["fd00:2::11", "fd00:2::12"];
 
-/// Clients stay with their backends, of some networks only.
+/// Services with session affinity, from some networks only.
 fn kept(setup: Setup, mode: &str) -> Setup {
     let mode = format!("{mode}\ntable_size = 251\naffinity_s = 30");
     let some = format!("{mode}\nsource_ranges = [\"198.51.100.0/29\", \"2001:db8:c::7\"]");
@@ -264,7 +266,7 @@ fn kept(setup: Setup, mode: &str) -> Setup {
     Setup { services, ..setup.named("kept clients") }
 }
 
-/// As [`kept`], with backends of the other family.
+/// The services of [`kept`] with backends of the other family.
 fn kept_across(setup: Setup) -> Setup {
     let keys = |policy: &str| {
         format!(
@@ -279,7 +281,7 @@ fn kept_across(setup: Setup) -> Setup {
     Setup { services, ..setup.named("kept clients across families") }
 }
 
-/// Proxies for all ports, for some, and for some clients; without one on IPv6's egress address.
+/// Proxies for all ports, for some, and for some clients; none on IPv6's egress address.
 fn proxied(setup: Setup) -> Setup {
     let all = "mode = \"nat\"\nproxy_redirect = {port = 9000}";
     let some = "mode = \"nat\"\nproxy_redirect = {port = 9001, ports = [53]}";
@@ -291,12 +293,12 @@ fn proxied(setup: Setup) -> Setup {
     Setup { services, ..setup.named("proxies") }
 }
 
-/// Few endpoints have room.
+/// A setup with capacity for few endpoints.
 fn narrow(setup: Setup) -> Setup {
     Setup { max_scopes: FEW, ..setup.named("few endpoints") }
 }
 
-/// All next hops that are known take so many bytes.
+/// Sets the MTU of all known next hops.
 fn limit(plane: &mut Memory, setup: &Setup, mtu: u16) {
     let Some(target) = plane.loaded().target.as_mut() else { return };
     for (arm, to, _) in target.next_hops() {
@@ -306,7 +308,8 @@ fn limit(plane: &mut Memory, setup: &Setup, mtu: u16) {
     }
 }
 
-/// A service of four backends by a table, a network, and every address of one endpoint.
+/// A service of four backends with a table, one of a network, and one of every address of an
+/// endpoint.
 fn several(setup: Setup, mode: &str) -> Setup {
     let port = if mode.contains("nat") { ", port = 8080" } else { "" };
     let backend = |last| format!("{{address = \"10.0.2.{last}\"{port}}}");
@@ -317,7 +320,7 @@ fn several(setup: Setup, mode: &str) -> Setup {
         + &service("network", &mode, r#"{address = "203.0.113.0/24"}"#, &backend(12))
         + &service("endpoint", &mode, &of_endpoint, &backend(11));
     let mut setup = Setup { services, ..setup.named("several backends") };
-    // One of them is not known.
+    // The MAC address of one of them is not known.
     setup.neighbours.retain(|neighbour| neighbour.address != "10.0.2.14");
     setup
 }
@@ -368,14 +371,15 @@ fn what_is_explained_is_what_the_plane_does() {
         let mut left: VecDeque<(Exit, Vec<u8>)> = VecDeque::new();
         for n in 0..2 * CHANGE {
             shown += 1;
-            // What this lcore punted in this second is its own affair.
+            // `explain` cannot foresee the limits of what this lcore punted in the current
+            // second.
             plane.advance_s(match rng.usize(..128) {
                 0 => ENDED_S,
                 1..8 => 4,
                 _ => 0,
             });
             if n == CHANGE {
-                // One of the backends is another one now.
+                // Replace one of the backends.
                 let moved = setup.services.replace("10.0.2.12\"", "10.0.2.15\"");
                 plane.change(&moved.replace("fd00:2::12\"", "fd00:2::15\""));
                 limit(&mut plane, setup, mtu);

@@ -1,11 +1,11 @@
-//! What an lcore says of familiar headers, it says of them the long way too: for every frame that
-//! the cases bring, and for some hundred thousand that are nearly the same.
+//! Cached headers give the same result as the stages without a cache: for every frame of the
+//! cases, and for some hundred thousand mutations of them.
 //!
-//! An lcore learns a frame's headers; then it is shown a mutation of the frame. What it knows of
-//! the packet afterwards (all that the later stages read) is compared with what the stages up to
-//! `classify` find out one by one, which remember nothing. Of a packet that it turned around at
-//! once, verdict, exit and every byte are. Mutations come from a fixed seed: a failure names one,
-//! and it comes again.
+//! An lcore caches a frame's headers; then it receives a mutation of the frame. The resulting
+//! packet state (all that the later stages read) is compared with the result of the stages up to
+//! `classify`, which use no cache. For a packet that it returns immediately, verdict, exit and
+//! every byte are compared. Mutations come from a fixed seed, so that a reported failure is
+//! reproducible.
 
 #![expect(clippy::panic, reason = "a test that can't be set up fails")]
 
@@ -32,25 +32,25 @@ use planes::loaded::Loaded;
 use planes::memory::Memory;
 use tests::cases::{self, Act, Case, Counts, Exit, Plane, Setup};
 
-/// Mutations of one frame that are made of two others.
+/// Mutations of one frame that combine two others.
 const DOUBLE: usize = 400;
-/// Failures that are told; more say nothing new.
+/// The maximum number of failures printed.
 const TOLD: usize = 12;
 
-/// What was compared.
+/// Counts of the comparisons.
 #[derive(Default)]
 struct Tally {
     frames: usize,
     learnt: usize,
     mutations: usize,
     recognised: usize,
-    /// Turned around at once.
+    /// Returned immediately.
     turned: usize,
     failed: Vec<String>,
 }
 
-/// One lcore, and the burst in which it is shown a frame. What the frame before left in the burst
-/// stays there, as it does in the poll loop.
+/// One lcore, and the burst for its frames. Data of the previous frame stays in the burst, as in
+/// the poll loop.
 struct Judge {
     loaded: Loaded,
     burst: Burst<Frame>,
@@ -65,7 +65,7 @@ impl Judge {
         &self.loaded.lcore
     }
 
-    /// What is known of a frame after the loop that may recognise it, and the frame.
+    /// Returns the packet state after the loop that uses the cache, and the frame.
     fn open(&mut self, trial: &Trial) -> (Work, Vec<u8>) {
         self.burst.len = 0;
         self.burst.push(trial.frame(), trial.arm, trial.arrival);
@@ -74,7 +74,7 @@ impl Judge {
         (self.burst.work[0], frame.to_vec())
     }
 
-    /// What the stages find out that remember nothing, and the frame as it came.
+    /// Returns the result of the stages without a cache, and the frame as it arrived.
     fn long_way(&self, trial: &Trial) -> (Work, Frame) {
         let (mut frame, mut work) = (trial.frame(), Work::default());
         work.begin(trial.arm, trial.arrival);
@@ -89,7 +89,7 @@ impl Judge {
         trial.arrival == Arrival::Plain && recognises(self.lcore(), trial.frame(), trial.arm)
     }
 
-    /// Shows a frame, and compares.
+    /// Passes a frame through both and compares.
     fn compare(&mut self, trial: &Trial, tally: &mut Tally) -> Result<(), String> {
         tally.mutations += 1;
         tally.recognised += usize::from(self.recognises(trial));
@@ -109,7 +109,7 @@ impl Judge {
     }
 }
 
-/// Whether the lcore would take the short way.
+/// Returns whether the lcore finds the headers in its cache.
 fn recognises(lcore: &Lcore<'_>, mut frame: Frame, arm: u8) -> bool {
     let generation = lcore.snapshot().generation;
     let (familiar, window) = (lcore.familiar(), frame.window());
@@ -117,7 +117,7 @@ fn recognises(lcore: &Lcore<'_>, mut frame: Frame, arm: u8) -> bool {
     seen.is_some_and(|seen| seen.own(&window, &seen.build()).is_ok())
 }
 
-/// Which flow an open packet would be of, and which end sent it.
+/// Returns the flow key, its hash and the sending end of an open packet.
 fn flow_of(work: &Work) -> Option<(FlowKey, u64, Side)> {
     (work.hash != 0).then_some((work.key, work.hash, work.side))
 }
@@ -135,7 +135,7 @@ impl Trial {
     }
 }
 
-/// Teaches `seed` and shows each of `others`, which stand beside what they are called.
+/// Caches `seed` and passes each of `others`, which are paired with their mutations.
 fn teach_and_show<'a>(
     judge: &mut Judge,
     seed: &Trial,
@@ -148,7 +148,7 @@ fn teach_and_show<'a>(
         if let Err(text) = judge.compare(&trial, tally) {
             tally.failed.push(format!("\"{claim}\": {mutation:?} of {seed:?}\n{text}"));
         }
-        // What the mutation may have taught must be true of the frame itself too.
+        // Headers that the mutation put into the cache must be valid for the frame itself too.
         if let Err(text) = judge.compare(seed, tally) {
             tally.failed.push(format!("\"{claim}\": {seed:?} after {mutation:?} of it\n{text}"));
         }
@@ -158,14 +158,14 @@ fn teach_and_show<'a>(
     }
 }
 
-/// Plays the frames of a case that arrive, each against its mutations and all others.
+/// Runs the frames of a case that arrive, each against its mutations and all others.
 fn judge_case(case: &Case, tally: &mut Tally, rng: &mut Rng) {
     let mut judge = Judge::new(Loaded::new(&case.setup));
     let mut shown: Vec<Trial> = Vec::new();
     for step in &case.steps {
         if let Act::Services(file) = &step.act {
             judge.loaded.change(file);
-            // Nothing of what was learnt by the tables before may be said again.
+            // Headers that were cached with the previous tables must not be used again.
             for trial in &shown {
                 if let Err(text) = judge.compare(trial, tally) {
                     tally.failed.push(format!("\"{}\": {trial:?} later\n{text}", case.claim));
@@ -214,13 +214,13 @@ fn familiar_headers_are_judged_as_strange_ones_are() {
          {turned} turned around"
     );
     assert!(failed.is_empty(), "\n{}\n", failed.join("\n"));
-    // Else nothing would have been compared but the long way with itself.
+    // Otherwise only the uncached stages would have been compared with themselves.
     assert!(learnt > 50 && recognised > 50_000, "{learnt} learnt, {recognised} recognised");
     assert!(mutations - recognised > 50_000, "{mutations} compared, {recognised} recognised");
     assert!(turned > 5_000, "{turned} turned around");
 }
 
-/// The plane `memory`, on which the lcore has learnt each frame's headers just before it comes.
+/// The plane `memory` whose lcore has cached each frame's headers just before the frame arrives.
 struct Taught {
     memory: Memory,
     recognised: usize,

@@ -1,6 +1,6 @@
-//! Floods of spoofed packets beside real clients, on both planes: clients whose connections stand
-//! lose nothing, and new ones come in. Time is counted in packets, so that a rate is a ratio:
-//! between two packets of a client so many of the flood come by.
+//! Floods of spoofed packets beside real clients, on both planes: established connections lose
+//! nothing, and new ones succeed. Time is counted in packets, so that a rate is a ratio: the
+//! number of flood packets between two packets of a client.
 #![expect(clippy::panic, reason = "a test that can't be set up fails")]
 
 mod planes {
@@ -26,16 +26,16 @@ const DNS: &str = "203.0.113.10:53";
 const DNS_BACKEND: &str = "10.0.2.11:5353";
 /// `region.max_flows`: half of them may be unconfirmed.
 const MAX_FLOWS: u32 = 4096;
-/// Connections that stand before the flood.
+/// Connections established before the flood.
 const ESTABLISHED: u32 = 500;
-/// Clients that come during it, one a turn.
+/// Clients that begin during it, one per turn.
 const NEW: u32 = 600;
 /// Packets of the flood in each turn.
 const FLOOD: u32 = 20;
-/// Turns between a client's packet and its answer, and between that and what the client says next.
+/// Turns between a client's packet and its answer, and from there to the client's next packet.
 const HALF_WAY: [usize; 3] = [1, 10, 20];
 
-/// By NAT, or in a tunnel with answers by way of us.
+/// A setup with NAT, or with a tunnel whose answers return through Weir.
 fn setup(mode: &'static str) -> Setup {
     let keys = match mode {
         "nat" => "mode = \"nat\"",
@@ -53,7 +53,7 @@ fn setup(mode: &'static str) -> Setup {
 #[derive(Clone, Copy)]
 struct Client {
     number: u32,
-    /// From which port its connection is translated; of a tunnel its own.
+    /// The NAT port of its connection; with a tunnel its own port.
     port: u16,
 }
 
@@ -67,7 +67,7 @@ impl Client {
     }
 }
 
-/// The port that a TCP or UDP packet without tunnel or in GENEVE with our options comes from.
+/// Returns the source port of a TCP or UDP packet, plain or in GENEVE with Weir's options.
 fn source_port(mode: &str, frame: &[u8]) -> u16 {
     // Ethernet, and in a tunnel IPv4, UDP, GENEVE with 32 bytes of options; then IPv4.
     let at = if mode == "nat" { 14 + 20 } else { 14 + 20 + 8 + 8 + 32 + 20 };
@@ -80,7 +80,7 @@ struct World<'p> {
 }
 
 impl World<'_> {
-    /// From which port the backend sees a client's packet; none where it did not get it.
+    /// Returns the source port of a client's packet at the backend; `None` if it did not arrive.
     fn asks(&mut self, ip: Ip) -> Option<u16> {
         let left = self.plane.send(INGRESS, &from_gateway(1, ip).bytes());
         match &left[..] {
@@ -98,7 +98,7 @@ impl World<'_> {
         self.asks(Client::says(number, flags::SYN)).map(|port| Client { number, port })
     }
 
-    /// The backend's answer reaches the client.
+    /// Returns whether the backend's answer reaches the client.
     fn hears(&mut self, client: Client, flags: u8) -> bool {
         let ip = match self.mode {
             "nat" => tcp(BACKEND, OUR_NAT, flags).to_port(client.port),
@@ -107,12 +107,12 @@ impl World<'_> {
         self.is_answered(from_backend(11, ip))
     }
 
-    /// The client's next packet reaches the backend as of the same connection.
+    /// Returns whether the client's next packet reaches the backend in the same connection.
     fn goes_on(&mut self, client: Client) -> bool {
         self.asks(Client::says(client.number, flags::ACK)) == Some(client.port)
     }
 
-    /// One spoofed packet, and what the backend says to it.
+    /// Sends one spoofed packet, and the backend's answer to it.
     fn spoofed(&mut self, kind: &str, n: u32) {
         let from = format!("10.{}.{}.{}:{}", 64 + n / 62_500, n / 250 % 250, 1 + n % 250, 9_999);
         match kind {
@@ -132,7 +132,7 @@ impl World<'_> {
     }
 }
 
-/// Plays a flood. Panics where a client lost something.
+/// Runs a flood. Panics if a client loses a packet.
 fn play(plane: &mut dyn Plane, mode: &'static str, kind: &str, half_way: usize) {
     plane.load(&setup(mode));
     let about = format!("{kind} on {} in mode {mode}, {half_way} turns each way", plane.name());
@@ -186,20 +186,21 @@ fn play(plane: &mut dyn Plane, mode: &'static str, kind: &str, half_way: usize) 
     );
 }
 
-/// Milliseconds between a client's packet and its answer, and between that and what it says next.
+/// Milliseconds between a client's packet and its answer, and from there to its next packet.
 const ROUND_TRIP_MS: u32 = 100;
-/// Packets of a flood in a millisecond: its flows end 20 ms after they began where none is refused.
+/// Packets of a flood per millisecond: without a limit, its flows are evicted 20 ms after they
+/// began.
 const FAST_FLOOD: u32 = 100;
 
-/// Plays a SYN flood, with a client that comes in each millisecond of it; how many clients got
-/// their SYN through, and how many of these could go on after two round trips.
+/// Runs a SYN flood with one new client per millisecond. Returns the number of clients whose SYN
+/// passed, and how many of these could continue after two round trips.
 fn play_fast(new_flows: &'static str) -> (u32, u32) {
     let mut plane = Memory::new();
     plane.load(&Setup { new_flows, ..setup("nat") });
     let ack = flags::ACK;
     let mut established = Vec::new();
     for number in 0..ESTABLISHED {
-        // Slowly, so that none of them is refused.
+        // Slowly, so that none of them is limited.
         plane.loaded().lcore.advance_us(10_000);
         let mut world = World { plane: &mut plane, mode: "nat" };
         let client = world.opens(number).expect("a connection before the flood");
@@ -212,7 +213,7 @@ fn play_fast(new_flows: &'static str) -> (u32, u32) {
         plane.loaded().lcore.advance_us(1_000);
         let mut world = World { plane: &mut plane, mode: "nat" };
         for n in 0..FAST_FLOOD {
-            // Not always first or last among those that the bucket has tokens for.
+            // At a varying position among the packets that the bucket has tokens for.
             if n == turn * 37 % FAST_FLOOD
                 && let Some(client) = world.opens(ESTABLISHED + turn)
             {

@@ -1,5 +1,5 @@
-//! The emulated gateway against an appliance of a few lines that swaps addresses: real TCP passes,
-//! and what such an appliance does wrong is seen on a real wire as well.
+//! The emulated gateway with a minimal appliance that swaps addresses: real TCP passes, and the
+//! appliance's faults are detected on a real wire as well.
 
 use nix::sys::socket::SockProtocol;
 use std::error::Error;
@@ -17,7 +17,7 @@ use tests::lab::tun::Tun;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-/// The appliance: returns each GENEVE frame, but does to every 100th what `fault` says.
+/// The appliance: returns each GENEVE frame, and applies `fault` to every 100th.
 struct Reflector {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<tests::lab::Result<()>>>,
@@ -60,7 +60,7 @@ impl Drop for Reflector {
     }
 }
 
-/// Client, gateway, appliance, gateway, server: some hundreds of HTTP requests.
+/// Runs client, gateway, appliance, gateway, server with some hundreds of HTTP requests.
 fn journey(churn: u32, fault: fn(&mut Vec<u8>)) -> Outcome<(Report, Seen)> {
     let [client, cloud, appliance, server] =
         ["client", "cloud", "appliance", "server"].map(Netns::new);
@@ -71,7 +71,7 @@ fn journey(churn: u32, fault: fn(&mut Vec<u8>)) -> Outcome<(Report, Seen)> {
         "addr add 10.0.1.22/24 dev w0",
         "link set w0 up",
     ])?;
-    // The appliance has no address that could answer ARP; it stands for every neighbour.
+    // The appliance has no address that could answer ARP; its MAC is a static neighbor entry.
     appliance.ip(&["link set w1 up"])?;
     cloud.ip(&["neigh add 10.0.1.10 lladdr 02:00:00:00:00:10 dev w0 nud permanent"])?;
     let (near, far) = (Tun::new(&client, "near", 8500)?, Tun::new(&server, "far", 8500)?);

@@ -1,5 +1,5 @@
-//! The configuration changes while traffic flows: a gateway's sources come and go, a timeout gets
-//! shorter, and what takes a restart is refused; nobody's request fails over it.
+//! The configuration changes under traffic: a gateway's sources are added and removed, a timeout
+//! becomes shorter, and changes that need a restart are rejected; no request fails.
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -17,7 +17,7 @@ use tests::lab::weir::Weir;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-/// A node of the gateway that nobody has configured at first, and a client behind it.
+/// A gateway node that is not configured at first, and a client behind it.
 const NODE: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 49);
 const CLIENT: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 9);
 
@@ -25,7 +25,7 @@ const SOURCES: &str = "sources = [\"10.0.1.16/28\"]";
 const BOTH: &str = "sources = [\"10.0.1.16/28\", \"10.0.1.48/28\"]";
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The gateway's part behind the node that comes later.
+/// Starts the part of the gateway behind the node that is added later.
 fn later_gateway(lab: &Lab) -> Outcome<(Netns, Gateway)> {
     lab.cloud.ip(&[&format!("addr add {NODE}/24 dev wire")])?;
     let client = Netns::new("aws-later")?;
@@ -42,7 +42,7 @@ fn later_gateway(lab: &Lab) -> Outcome<(Netns, Gateway)> {
     Ok((client, Gateway::start(&lab.cloud, setup, near, None)?))
 }
 
-/// Edits the configuration file in one step.
+/// Edits the configuration file atomically.
 fn edit(lab: &Lab, from: &str, to: &str) -> Outcome {
     let text = std::fs::read_to_string(lab.folder.file("weir.toml"))?;
     assert!(text.contains(from), "{from} in {text}");
@@ -50,7 +50,7 @@ fn edit(lab: &Lab, from: &str, to: &str) -> Outcome {
     Ok(())
 }
 
-/// Edits it and waits until all lcores serve what came of it.
+/// Edits the file and waits until all lcores serve the new configuration.
 fn change(lab: &Lab, weir: &mut Weir, from: &str, to: &str) -> Outcome {
     let generation = weir.status()?.generation;
     edit(lab, from, to)?;
@@ -60,7 +60,7 @@ fn change(lab: &Lab, weir: &mut Weir, from: &str, to: &str) -> Outcome {
     Ok(())
 }
 
-/// A connection with one request answered on it, and then silence.
+/// Opens a connection, completes one request, and leaves it idle.
 fn idle_connection(ns: &Netns) -> Outcome<TcpStream> {
     let opened = ns.run(|| {
         let mut stream = TcpStream::connect(SocketAddr::from((FRONTEND, 80)))?;
@@ -73,7 +73,7 @@ fn idle_connection(ns: &Netns) -> Outcome<TcpStream> {
     Ok(opened??)
 }
 
-/// An idle connection is forgotten by the new timeout, not by the one that it began with.
+/// An idle connection expires by the new timeout, not by the one it began with.
 fn shorter_timeout(lab: &Lab, weir: &mut Weir, idle: SocketAddr) -> Outcome {
     assert_eq!(weir.flows_of(idle)?.len(), 1);
     change(lab, weir, "[health]", "[flows]\ntcp_established_s = 4\n\n[health]")?;
@@ -84,7 +84,7 @@ fn shorter_timeout(lab: &Lab, weir: &mut Weir, idle: SocketAddr) -> Outcome {
     Ok(())
 }
 
-/// A device can't change while it is polled: refused, and nothing of the same edit is taken.
+/// A device can't change while it is polled: the whole edit is rejected.
 fn other_device(lab: &Lab, weir: &mut Weir) -> Outcome {
     let generation = weir.status()?.generation;
     let text = std::fs::read_to_string(lab.folder.file("weir.toml"))?;
@@ -115,7 +115,8 @@ fn gateways_and_timeouts_change_under_traffic_and_a_device_is_refused() -> Outco
     let traffic = Traffic::start(&lab, Duration::from_millis(5))?;
     traffic.until(200)?;
 
-    // A node that is not configured is not admitted; once it is, all of its clients are served.
+    // A node that is not configured is rejected; after it is configured, all its clients are
+    // served.
     let web = SocketAddr::from((FRONTEND, 80));
     let once = Load { workers: 1, patience: Duration::from_millis(500), ..Load::new(web, 1) };
     assert_eq!(Client::start(&later_client, once)?.finish()?.failed, 1);
@@ -129,7 +130,7 @@ fn gateways_and_timeouts_change_under_traffic_and_a_device_is_refused() -> Outco
     shorter_timeout(&lab, &mut weir, idle.local_addr()?)?;
     other_device(&lab, &mut weir)?;
 
-    // A node that is taken away: who is connected through it goes on.
+    // A node that is removed: clients connected through it continue.
     let steady = Load { workers: 4, per_connection: u64::MAX, ..Load::new(web, u64::MAX) };
     let steady = Load { pause: Duration::from_millis(5), ..steady };
     let steady = Client::start(&later_client, steady)?;

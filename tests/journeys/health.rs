@@ -1,4 +1,4 @@
-//! What a cloud's probe is told, on the wire where it probes: the truth, by the exception path.
+//! The health endpoint as a cloud's probe sees it, on the wire, through the exception path.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ fn a_probe_is_told_the_truth_before_during_and_after() -> Result<(), Box<dyn Err
     })?;
     weir.start_fastpath()?;
     weir.wait_until_able()?;
-    // ARP, TCP and HTTP of the probe all go gateway, wire, poll loop, TAP, kernel and back.
+    // ARP, TCP and HTTP of the probe all pass gateway, wire, poll loop, TAP, kernel and back.
     let said = probe(&lab.cloud, INGRESS)?;
     assert!(said.starts_with("HTTP/1.1 200"), "{said}");
     weir.wait_for("the probe's packets to be counted on the exception path", soon, |weir| {
@@ -50,8 +50,8 @@ fn nobody_but_weir_answers_for_weirs_addresses() -> Result<(), Box<dyn Error>> {
     let services = [service(&lab, &[(0, "active")])];
     let mut weir = Weir::start(&lab, &Settings::default(), &services)?;
     assert!(probe(&lab.cloud, INGRESS).is_ok());
-    // The TAPs, their addresses and the health endpoint are all still there; only the poll loop is
-    // gone. Did the kernel listen on the ports as well, it would answer now.
+    // The TAPs, their addresses and the health endpoint still exist; only the poll loop has
+    // ended. If the kernel used the ports as well, it would answer now.
     weir.kill_fastpath()?;
     assert!(probe(&lab.cloud, INGRESS).is_err());
     Ok(())
@@ -67,7 +67,7 @@ fn what_the_kernel_refuses_of_its_own_packets_is_counted() -> Result<(), Box<dyn
         Ok(weir.metrics()?.sum("weir_kernel_lost_total", &["arm=\"ingress\""]))
     };
     assert_eq!(lost(&weir)?, 0.0);
-    // A TAP that is down takes nothing: the probe's packets end there, behind Weir's own account.
+    // A TAP that is down accepts nothing: the probe's packets are lost after Weir's counters.
     lab.weir.ip(&["link set weir-in down"])?;
     assert!(probe(&lab.cloud, INGRESS).is_err());
     weir.wait_for("what was lost to be counted", Duration::from_secs(30), |weir| {

@@ -1,5 +1,5 @@
-//! IPv6 inside the gateway's tunnel: returned, rewritten (NAT66), and in the four family mixes of
-//! IP in IP, all with real TCP.
+//! IPv6 inside the gateway's tunnel: returned, rewritten (NAT66), and in the four family
+//! combinations of IP in IP, all with real TCP.
 
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -16,7 +16,8 @@ const NAT66: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x10);
 const FOUR: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 30);
 const SIX: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x30);
 
-/// The mixes: frontend's port and family, the backends' family, and what the backend then counts.
+/// The combinations: the frontend's port and address, the backends' family, and the kind of
+/// tunnel that the backend counts.
 const MIXES: [(u16, IpAddr, bool, TunnelKind); 4] = [
     (81, IpAddr::V4(FOUR), false, TunnelKind::Ip4In4),
     (82, IpAddr::V4(FOUR), true, TunnelKind::Ip4In6),
@@ -79,7 +80,7 @@ fn ipv6_is_returned_rewritten_and_tunnelled() -> Result<(), Box<dyn Error>> {
     };
     ask((AWS_SERVER6.into(), 80))?;
     ask((NAT66.into(), 80))?;
-    // From here on the backends' answers to these clients go by the tunnel.
+    // From here on the backends' answers to these clients use the tunnel.
     for host in &lab.hosts {
         host.ns.ip(&["route add 2001:db8:c::/64 dev decap0"])?;
     }

@@ -1,4 +1,4 @@
-//! The main journey as `make demo` shows it: every claim must hold.
+//! The main scenario of `make demo`: every claim must hold.
 
 use std::error::Error;
 use std::time::Duration;

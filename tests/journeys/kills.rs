@@ -1,4 +1,4 @@
-//! Daemons killed under load: what must not be lost, and what must not move.
+//! Daemons killed under load: packets that must not be lost, and flows that must not move.
 
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::error::Error;
@@ -19,12 +19,12 @@ use tests::lab::weir::Weir;
 
 type Outcome = Result<(), Box<dyn Error>>;
 
-/// One at a time: two poll loops on two cores would measure each other.
+/// Serializes the tests: two poll loops on two cores would disturb each other's measurements.
 static ALONE: Mutex<()> = Mutex::new(());
 
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Nobody failed, nobody was moved.
+/// Asserts that no request failed and no connection moved to another backend.
 #[track_caller]
 fn all_went_on(clients: &[(&str, Seen)]) {
     for (name, seen) in clients {
@@ -45,7 +45,7 @@ fn slowpath_killed_under_load_loses_nothing_and_moves_nothing() -> Outcome {
     traffic.until(300)?;
     let generation = weir.status()?.generation;
     weir.kill_slowpath()?;
-    // What the operator changes meanwhile is found at the restart.
+    // A change of the file in the meantime is applied at the restart.
     traffic.until(600)?;
     weir.change_services(&[service(&lab, &[(0, "active"), (1, "active"), (2, "active")])])?;
     traffic.until(800)?;
@@ -88,7 +88,7 @@ fn fastpath_killed_under_load_moves_no_flow_and_connections_go_on() -> Outcome {
     all_went_on(&clients);
     let report = gateway.stop()?;
     println!("{report}");
-    // What was on the wire during the gap is lost; all that came back came back right.
+    // Packets on the wire during the gap are lost; all that returned are correct.
     let lost = report.failed(Check::Lost);
     let wrong: u64 = report.failures.values().map(|failure| failure.count).sum();
     assert!(lost > 0, "the gap was noticed: {report}");
@@ -97,22 +97,22 @@ fn fastpath_killed_under_load_moves_no_flow_and_connections_go_on() -> Outcome {
     Ok(())
 }
 
-/// Deep in an insert: the bucket is locked, and what is there of the new flow is not whole.
+/// Instructions into an insert: the bucket is locked, and the new flow's entry is incomplete.
 const DEEP: u32 = 600;
 
-/// Begins connections that nobody goes on with, a few hundred a second, until `stop` is set.
+/// Begins connections that are not continued, a few hundred per second, until `stop` is set.
 fn begin_connections(stop: &AtomicBool) {
     let web = SockAddr::from(SocketAddr::from((FRONTEND, 80)));
     while !stop.load(Ordering::Relaxed) {
         if let Ok(socket) = Socket::new(Domain::IPV4, Type::STREAM, None) {
-            // In progress, or refused by a full queue: both are as good.
+            // In progress, or rejected by a full queue: both are acceptable.
             let _ = socket.set_nonblocking(true).and_then(|()| socket.connect(&web));
         }
         std::thread::sleep(Duration::from_millis(3));
     }
 }
 
-/// Lets the lcore run until it has locked one of some buckets, and leads it a little further.
+/// Runs the lcore until it has locked one of some buckets, and steps it a little further.
 fn step_into_a_lock(stepper: &mut Stepper, flows: &Flows<'_>) -> Outcome {
     let words = flows.lock_words();
     stepper.watch([1, 3, 5, 7].map(|eighth| &words[words.len() * eighth / 8]))?;
@@ -122,8 +122,8 @@ fn step_into_a_lock(stepper: &mut Stepper, flows: &Flows<'_>) -> Outcome {
             break;
         }
         stops += 1;
-        // Other writes are those of tags, and of the word's unlocking.
-        // What was too deep, for a program optimised better, is tried less deep.
+        // Other writes are those of tags, and the unlocking. After each stop without a lock the
+        // depth is reduced, in case the program was optimized better.
         let (mut held, deep) = (0, DEEP / stops);
         while held < deep && flows.locked() > 0 {
             stepper.step()?;
@@ -137,7 +137,7 @@ fn step_into_a_lock(stepper: &mut Stepper, flows: &Flows<'_>) -> Outcome {
     Err(format!("the lcore was never met inside a bucket's lock, {stops} stops").into())
 }
 
-/// The last number in front of `what` that the fastpath told at its start.
+/// Returns the last number in front of `what` that the fastpath logged at its start.
 fn told(log: &str, what: &str) -> Option<u64> {
     let (before, _) = log.rsplit_once(what)?;
     before.trim_end().rsplit(' ').next()?.parse().ok()
@@ -149,7 +149,7 @@ fn fastpath_killed_inside_a_bucket_lock_moves_no_flow_and_frees_the_lock() -> Ou
     let mut lab = Lab::new(&["web-1", "web-2", "web-3"])?;
     let gateway = lab.aws_gateway(Setup { patience: Duration::from_secs(5), ..restless() })?;
     let all = [service(&lab, &[(0, "active"), (1, "active"), (2, "active")])];
-    // Few buckets, so that one of those watched is soon met.
+    // Few buckets, so that one of the watched ones is soon used.
     let settings = Settings {
         max_flows: 4096,
         more: "[flows]\ntcp_closed_s = 2\n".into(),

@@ -1,9 +1,10 @@
-//! An appliance's life at AWS: it registers itself, gets traffic once AWS says healthy, is killed
-//! and comes back, and leaves on SIGTERM under live flows, of which none loses a packet.
+//! The lifecycle of an appliance at AWS: it registers itself, gets traffic once AWS reports
+//! healthy, is killed and returns, and deregisters on SIGTERM under live flows, none of which
+//! loses a packet.
 //!
-//! AWS is the stand-in. It answers on the appliance's loopback, and probes as the load balancer
-//! does: from the gateway's side, over the wire, through the data path. The emulated gateway sends
-//! what the target's state lets it send.
+//! AWS is an emulator. It listens on the appliance's loopback, and probes as the load balancer
+//! does: from the gateway's side, over the wire, through the data path. The emulated gateway
+//! sends the packets that the target's state permits.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,25 +26,25 @@ use tests::lab::weir::Weir;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-/// Where the stand-in answers, in the appliance's namespace.
+/// The emulator's address in the appliance's namespace.
 const API: &str = "127.0.0.1:4566";
 const SOON: Duration = Duration::from_secs(60);
-/// From one look of the stand-in's to the next.
+/// The interval between the emulator's steps.
 const STEP: Duration = Duration::from_millis(100);
-/// Seconds that a deregistered target keeps its flows, and bad probes until it is unhealthy.
+/// Seconds that a deregistered target keeps its flows, and failed probes until it is unhealthy.
 const DELAY: u64 = 60;
 
 const AWS: &str = "[aws]\ncluster = \"north\"\nquiet_s = 1\n\n[flows]\ntcp_closed_s = 1\n";
 
-/// What the stand-in saw in one look: the target's state, and whether its probe was good.
+/// The result of one step of the emulator: the target's state, and whether its probe succeeded.
 type Look = (State, bool);
 
-/// AWS for the lab, while it runs.
+/// The emulated AWS of the lab, while it runs.
 struct Aws {
     standin: Standin,
     gateway: Arc<Gateway>,
     looks: Arc<Mutex<Vec<Look>>>,
-    /// It probes from when this is set.
+    /// Set when it starts to probe.
     probes: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<LabResult<()>>>,
@@ -54,7 +55,7 @@ fn current() -> tokio::runtime::Runtime {
     runtime.expect("a runtime of one thread")
 }
 
-/// The sample, as the lab's appliance is in it.
+/// Returns the emulator's sample with the lab's appliance.
 fn world(mac: &str, failover: &str, unhealthy: u32) -> World {
     let mut world = World::sample("ip");
     let ingress = &mut world.instances[0].interfaces[1];
@@ -95,7 +96,7 @@ impl Aws {
         let (aws, sends, saw, stopped) =
             (standin.clone(), Arc::clone(&gateway), Arc::clone(&looks), Arc::clone(&stop));
         let begins = Arc::clone(&probes);
-        // The probes' sockets are made here, in the gateway's namespace.
+        // The probes' sockets are opened here, in the gateway's namespace.
         let probing = lab.cloud.thread("aws-probes", move || {
             current().block_on(async move {
                 while !stopped.load(Ordering::Relaxed) {
@@ -117,17 +118,17 @@ impl Aws {
         Ok(Aws { standin, gateway, looks, probes, stop, threads: vec![serving, probing] })
     }
 
-    /// Of the appliance's target; none where it is no target.
+    /// Returns the state of the appliance's target, or `None` if it is not registered.
     fn state(&self) -> Option<State> {
         self.standin.with(|world| world.groups[0].targets.first().map(|target| target.state))
     }
 
-    /// Waits while nothing ends that should live.
+    /// Waits for a condition; fails early if a daemon ends.
     fn until(&self, weir: &mut Weir, what: &str, fits: impl Fn(&Aws) -> bool) -> LabResult<()> {
         weir.wait_for(what, SOON, |_| Ok((fits(self), format!("{:?}", self.state()))))
     }
 
-    /// Ends it; what it saw.
+    /// Stops the emulator and returns its results.
     fn finish(mut self) -> Outcome<(Arc<Gateway>, Vec<Look>)> {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
@@ -146,8 +147,8 @@ impl Aws {
     }
 }
 
-/// What a gateway sends to its only target in that state. With `rebalance` the flows of one that
-/// is unhealthy are taken away, and here there is nobody else who could have them.
+/// Returns the packets that a gateway sends to its only target in that state. With `rebalance`
+/// the flows of an unhealthy target are moved, and here there is no other target.
 fn admits(state: Option<State>, rebalances: bool) -> Admits {
     match state {
         Some(State::Healthy) => Admits::All,
@@ -157,14 +158,14 @@ fn admits(state: Option<State>, rebalances: bool) -> Admits {
     }
 }
 
-/// Connections that last, to the service and to a server beyond.
+/// Starts long-lived connections, to the service and to a server without a service.
 fn lasting(lab: &Lab) -> Outcome<[Client; 2]> {
     let sources = AWS_CLIENTS.iter().map(|address| (*address).into()).collect();
     let web = Load {
         sources,
         workers: 16,
         per_connection: u64::MAX,
-        // Long answers too: flows that are in the middle of something.
+        // Long responses too, so that flows are interrupted in the middle.
         lengths: vec![10, 1_000, 100_000],
         pause: Duration::from_millis(40),
         ..Load::new((FRONTEND, 80).into(), u64::MAX)
@@ -181,7 +182,7 @@ fn all_went_on(clients: &[(&str, Seen)]) {
     }
 }
 
-/// A client whom nobody takes in: its flow is new.
+/// Checks that a client with a new flow is not served.
 fn nobody_new(lab: &Lab, gateway: &Gateway) -> Outcome {
     let before = gateway.report();
     let load = Load {
@@ -196,10 +197,10 @@ fn nobody_new(lab: &Lab, gateway: &Gateway) -> Outcome {
     Ok(())
 }
 
-/// What Weir and the wires had counted before the first probe.
+/// The counters of Weir and of the wires before the first probe.
 type Before = (Totals, Wires);
 
-/// Starts all of it, until AWS says healthy.
+/// Starts everything and waits until AWS reports healthy.
 fn begin(lab: &mut Lab, failover: &str, unhealthy: u32) -> Outcome<(Aws, Weir, Before)> {
     let gateway = lab.aws_gateway(restless())?;
     let settings = Settings { more: AWS.into(), ..Settings::default() };
@@ -213,7 +214,7 @@ fn begin(lab: &mut Lab, failover: &str, unhealthy: u32) -> Outcome<(Aws, Weir, B
     let mac = mac[0]["address"].as_str().ok_or("in0 has no address")?;
     let aws = Aws::start(lab, gateway, world(mac, failover, unhealthy))?;
     weir.start_slowpath()?;
-    // Not able without a fastpath: 503, and no target.
+    // Without a fastpath it is not able: 503, and no target.
     weir.wait_for("503 with the reason", SOON, |weir| {
         let said = weir.probe()?;
         let why = said.contains("no kernel interface") || said.contains("not registered");
@@ -229,7 +230,7 @@ fn begin(lab: &mut Lab, failover: &str, unhealthy: u32) -> Outcome<(Aws, Weir, B
     Ok((aws, weir, before))
 }
 
-/// Waits for slowpath to end by itself, with status 0, under clients that go on or have ended.
+/// Waits for slowpath to end by itself with status 0, while clients may continue.
 fn ended(weir: &mut Weir) -> Outcome<String> {
     let mut slowpath = weir.slowpath.take().ok_or("no slowpath")?;
     let status = slowpath.wait(SOON)?;
@@ -238,8 +239,8 @@ fn ended(weir: &mut Weir) -> Outcome<String> {
     Ok(log)
 }
 
-/// Both clients' flows end, slowpath does so by itself, fastpath is stopped: and all is accounted
-/// for.
+/// Ends both clients' flows, waits for slowpath, stops fastpath, and checks that all packets are
+/// accounted for.
 fn leave(
     lab: &Lab,
     aws: Aws,
@@ -258,7 +259,7 @@ fn leave(
     let counts = ["RegisterTargets", "DeregisterTargets"].map(|name| aws.calls(name, &calls));
     assert_eq!(counts, [1, 1], "one registration for the whole life");
     let (gateway, looks) = aws.finish()?;
-    // For its account alone, and without AWS: the fastpath has it, and was never told to stop.
+    // Restarted without AWS for its counters alone: the fastpath has them, and was not stopped.
     Settings::default().write(&lab.folder)?;
     weir.start_slowpath()?;
     weir.wait_until_able()?;
@@ -292,7 +293,7 @@ fn it_registers_is_killed_comes_back_and_leaves_without_losing_a_packet() -> Out
     assert_ne!(aws.state(), Some(State::Draining));
     aws.until(&mut weir, "a healthy target", |aws| aws.state() == Some(State::Healthy))?;
 
-    // AWS refuses once: what is told to probes in between shows the order.
+    // AWS fails once: the probes' responses in between show the order.
     let busy = Fault::Refuse { status: 503, code: "ServiceUnavailable".into() };
     aws.standin.fault(Rule::first(1, "DeregisterTargets", busy));
     let looked = aws.looks();
@@ -316,7 +317,7 @@ fn where_unhealthy_flows_are_moved_it_deregisters_before_it_says_503() -> Outcom
     let (aws, mut weir, before) = begin(&mut lab, "rebalance", 2)?;
     let clients = lasting(&lab)?;
     clients[0].wait_for(100, SOON)?;
-    // Long enough for two bad probes: had 503 been told by now, all flows would be torn off.
+    // Long enough for two failed probes: a response of 503 would by now have ended all flows.
     let busy = Fault::Refuse { status: 503, code: "ServiceUnavailable".into() };
     aws.standin.fault(Rule::first(1, "DeregisterTargets", busy));
     let slowpath = weir.slowpath.as_ref().ok_or("no slowpath")?;

@@ -1,10 +1,10 @@
-//! An appliance's life at Azure: it joins the pool by its interface, takes the tunnels' ports and
-//! VNIs from there, is killed and comes back, follows tunnels that change under live flows, and
-//! leaves on SIGTERM without tearing one off.
+//! The lifecycle of an appliance at Azure: it joins the pool by its interface, takes ports and
+//! VNIs of the tunnels from the pool, is killed and returns, follows changed tunnels under live
+//! flows, and leaves on SIGTERM without ending one.
 //!
-//! Azure is the stand-in, over TLS on the appliance's loopback. It probes as the load balancer
-//! does: from the gateway's side, over the wire, through the data path. The gateway is the kernel's
-//! own VXLAN, and what Azure would send to a member is held back at its end.
+//! Azure is an emulator, over TLS on the appliance's loopback. It probes as the load balancer
+//! does: from the gateway's side, over the wire, through the data path. The gateway is the
+//! kernel's VXLAN, and packets that Azure would not send to the member are held back at its end.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,21 +24,21 @@ use tests::lab::weir::Weir;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-/// Where the stand-in answers, in the appliance's namespace: Resource Manager, and metadata.
+/// The emulator's addresses in the appliance's namespace: Resource Manager, and metadata.
 const API: [&str; 2] = ["127.0.0.1:4567", "127.0.0.1:4568"];
 const SOON: Duration = Duration::from_secs(60);
-/// From one look of the stand-in's to the next.
+/// The interval between the emulator's steps.
 const STEP: Duration = Duration::from_millis(100);
 const GROUP: &str = "/subscriptions/00000000-0000-0000-0000-0000000000aa/resourceGroups/north";
 
-/// VNI and port, external and internal: what the file says, what the pool has at first, and later.
+/// VNI and port, external and internal: those of the file, the pool's at first, and later.
 type Ends = [(u32, u16); 2];
 const FIRST: Ends = [(901, 2001), (900, 2000)];
 const OTHER_VNIS: Ends = [(911, 2001), (910, 2000)];
 const ALL_OTHER: Ends = [(921, 3001), (920, 3000)];
 
-/// What one look of the stand-in's saw: our entry's administrative state, none where there is no
-/// entry, and whether the probe was good.
+/// The result of one step of the emulator: the administrative state of the appliance's entry, or
+/// `None` without an entry, and whether the probe succeeded.
 type Look = (Option<String>, bool);
 
 fn network(kind: &str, name: &str) -> String {
@@ -53,7 +53,7 @@ fn tunnel(kind: &str, (vni, port): (u32, u16)) -> Value {
     json!({ "type": kind, "protocol": "VXLAN", "port": port, "identifier": vni })
 }
 
-/// The pool's tunnels become these.
+/// Sets the pool's tunnels.
 fn carry(world: &mut World, ends: Ends) {
     let id = network("loadBalancers", "gw");
     let mut body = world.find(&id).expect("the sample has it").body.clone();
@@ -62,7 +62,7 @@ fn carry(world: &mut World, ends: Ends) {
     world.write(&id, body);
 }
 
-/// The sample, as the lab's appliance is in it.
+/// Returns the emulator's sample with the lab's appliance.
 fn world(mac: &str) -> World {
     let mut world = World::sample();
     let id = network("networkInterfaces", "weir-0-data");
@@ -80,7 +80,7 @@ fn world(mac: &str) -> World {
     world
 }
 
-/// Azure for the lab, while it runs.
+/// The emulated Azure of the lab, while it runs.
 struct Azure {
     standin: Standin,
     looks: Arc<Mutex<Vec<Look>>>,
@@ -88,7 +88,7 @@ struct Azure {
     threads: Vec<JoinHandle<LabResult<()>>>,
 }
 
-/// Ends the threads, also of a test that fails: whoever holds a namespace waits for them.
+/// Ends the threads on drop, also when a test fails: the holder of a namespace waits for them.
 struct Stop(Arc<AtomicBool>);
 
 impl Drop for Stop {
@@ -122,7 +122,7 @@ impl Azure {
         })?;
         let standin = handed.recv()?;
         let (azure, saw, stopped) = (standin.clone(), Arc::clone(&looks), Arc::clone(&stop.0));
-        // The probes' sockets are made here, in the gateway's namespace.
+        // The probes' sockets are opened here, in the gateway's namespace.
         let probing = lab.cloud.thread("azure-probes", move || {
             current().block_on(async move {
                 while !stopped.load(Ordering::Relaxed) {
@@ -145,19 +145,19 @@ impl Azure {
         self.standin.with(|world| world.serves(&pool(), &INGRESS.to_string()))
     }
 
-    /// Waits while nothing ends that should live.
+    /// Waits for a condition; fails early if a daemon ends.
     fn until(&self, weir: &mut Weir, what: &str, fits: impl Fn(&Azure) -> bool) -> LabResult<()> {
         weir.wait_for(what, SOON, |_| Ok((fits(self), format!("{:?}", self.entry()))))
     }
 
-    /// Writes that Azure took.
+    /// Returns the writes that Azure accepted.
     fn writes(&self) -> Vec<String> {
         let calls = self.standin.calls().into_iter();
         let writes = calls.filter(|c| c.method == "PUT" && (200..300).contains(&c.status));
         writes.map(|call| call.operation).collect()
     }
 
-    /// Ends it; what it saw.
+    /// Stops the emulator and returns its results.
     fn finish(mut self) -> Outcome<Vec<Look>> {
         drop(self.stop);
         for thread in self.threads.drain(..) {
@@ -174,7 +174,7 @@ fn entry(world: &World) -> Look {
     (backend.map(state), backend.is_some_and(|backend| backend.good))
 }
 
-/// Which packets the gateway sends on.
+/// The packets that the gateway sends.
 #[derive(Clone, Copy)]
 enum Sends {
     Nothing,
@@ -182,7 +182,7 @@ enum Sends {
     All,
 }
 
-/// The gateway as its client's side sees it.
+/// Sets the gateway's packet filter on its client side.
 fn gateway(clients: &Netns, sends: Sends) -> LabResult<()> {
     let rule = match sends {
         Sends::Nothing => "drop",
@@ -197,16 +197,16 @@ fn gateway(clients: &Netns, sends: Sends) -> LabResult<()> {
     clients.fed("nft", &["-f", "-"], &text).map(drop)
 }
 
-/// Connections that last, to the service and to a server beyond.
+/// Starts long-lived connections, to the service and to a server without a service.
 fn lasting(lab: &Lab) -> Outcome<[Client; 2]> {
     let web = Load {
         workers: 16,
         per_connection: u64::MAX,
-        // Long answers too: flows that are in the middle of something.
+        // Long responses too, so that flows are interrupted in the middle.
         lengths: vec![10, 1_000, 100_000],
         pause: Duration::from_millis(40),
-        // Tunnels may be other ones for half a minute, and TCP's pauses double: a segment that was
-        // lost to a change may be sent again 102 s after the first time.
+        // Tunnels may differ for half a minute, and TCP's retransmission timeouts double: a
+        // segment lost in a change may be sent again 102 s after the first time.
         patience: Duration::from_secs(150),
         ..Load::new((FRONTEND, 80).into(), u64::MAX)
     };
@@ -214,7 +214,7 @@ fn lasting(lab: &Lab) -> Outcome<[Client; 2]> {
     Ok([Client::start(&lab.azure[0], web)?, Client::start(&lab.azure[0], beyond)?])
 }
 
-/// Both went on for a while.
+/// Waits until both clients have completed further requests.
 fn go_on(clients: &[Client; 2], requests: u64) -> LabResult<()> {
     for client in clients {
         client.wait_for(client.seen().right + requests, Duration::from_secs(120))?;
@@ -230,7 +230,7 @@ fn all_went_on(clients: &[(&str, Seen)]) {
     }
 }
 
-/// A client whom nobody takes in: its flow is new.
+/// Checks that a client with a new flow is not served.
 fn nobody_new(lab: &Lab) -> Outcome {
     let load = Load {
         workers: 1,
@@ -242,7 +242,7 @@ fn nobody_new(lab: &Lab) -> Outcome {
     Ok(())
 }
 
-/// Waits until the appliance is ready and its tunnels are these, by its own word and by its tables.
+/// Waits until the appliance is ready and its status and its tables have these tunnels.
 fn ready_with(weir: &mut Weir, ends: Ends) -> LabResult<()> {
     weir.wait_for("the pool's tunnels", Duration::from_secs(90), |weir| {
         let said: Value = weir.document("/cloud")?;
@@ -255,7 +255,7 @@ fn ready_with(weir: &mut Weir, ends: Ends) -> LabResult<()> {
     })
 }
 
-/// Starts all of it, until Azure sends traffic.
+/// Starts everything and waits until Azure sends traffic.
 fn begin(lab: &mut Lab) -> Outcome<(Azure, Weir)> {
     lab.azure_tunnels(FIRST)?;
     gateway(&lab.azure[0], Sends::Nothing)?;
@@ -275,7 +275,7 @@ fn begin(lab: &mut Lab) -> Outcome<(Azure, Weir)> {
     std::fs::write(&ca, &azure.standin.ca)?;
     weir.environment = vec![("SSL_CERT_FILE".to_owned(), ca.display().to_string())];
     weir.start_slowpath()?;
-    // Not able without a fastpath: 503, and no member.
+    // Without a fastpath it is not able: 503, and no member.
     weir.wait_for("503 with the reason", SOON, |weir| {
         let said = weir.probe()?;
         Ok((said.starts_with("HTTP/1.1 503") && said.len() > 80, said))
@@ -289,7 +289,7 @@ fn begin(lab: &mut Lab) -> Outcome<(Azure, Weir)> {
     Ok((azure, weir))
 }
 
-/// Slowpath ends by itself with status 0, and out of the pool.
+/// Waits for slowpath to end by itself with status 0, and removed from the pool.
 fn ended(azure: &Azure, weir: &mut Weir) -> Outcome {
     let mut slowpath = weir.slowpath.take().ok_or("no slowpath")?;
     let status = slowpath.wait(SOON)?;
@@ -328,8 +328,8 @@ fn it_joins_follows_its_tunnels_is_killed_and_leaves_without_tearing_a_flow_off(
         lab.azure_tunnels(ends)?;
         ready_with(&mut weir, ends)?;
         go_on(&clients, 50)?;
-        // Else TCP's next try for a segment may fall into the next change, and the one after it
-        // comes in minutes.
+        // Otherwise TCP's next retransmission may fall into the next change, and the one after it
+        // comes minutes later.
         for client in &clients {
             client.wait_for_open(Duration::from_secs(150))?;
         }
@@ -353,13 +353,13 @@ fn it_joins_follows_its_tunnels_is_killed_and_leaves_without_tearing_a_flow_off(
     all_went_on(&[("web", web.finish()?), ("beyond", beyond.finish()?)]);
     ended(&azure, &mut weir)?;
     let looks = azure.finish()?;
-    // Once a member, it was down before it was none: flows had time.
+    // The entry was down before it was removed, so that flows had time to end.
     let states: Vec<Option<&str>> = looks.iter().map(|(state, _)| state.as_deref()).collect();
     let mut order: Vec<Option<&str>> = states;
     order.dedup();
     assert_eq!(order, [None, Some("None"), Some("Down"), None]);
 
-    // For its account alone, and without Azure: the fastpath has it, and was never told to stop.
+    // Restarted without Azure for its counters alone: the fastpath has them, and was not stopped.
     Settings::default().write(&lab.folder)?;
     weir.start_slowpath()?;
     weir.wait_until_able()?;

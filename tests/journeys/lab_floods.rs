@@ -1,9 +1,10 @@
-//! Real TCP beside floods of spoofed packets, on both planes and in each mode: connections that are
-//! established go on, new ones come in, and the flood is not answered with as many ICMP errors.
+//! Real TCP beside floods of spoofed packets, on both planes and in each mode: established
+//! connections continue, new ones succeed, and far fewer ICMP errors are sent than the flood has
+//! packets.
 //!
-//! The flow table is much smaller than the flood. Three clients are 1, 20 and 100 ms away, so that
-//! their flows wait for confirmation that long; in direct server return the client is beside Weir,
-//! since its answers come by another way.
+//! The flow table is much smaller than the flood. Three clients are 1, 20 and 100 ms away, so
+//! that their flows wait for confirmation that long; with direct server return the client is next
+//! to Weir, since its answers take another path.
 
 use patience::{met, poll};
 use std::error::Error;
@@ -22,21 +23,21 @@ use tests::lab::weir::{Metrics, Weir};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-/// One at a time: two labs on two cores would measure each other.
+/// Serializes the tests: two labs on two cores would disturb each other.
 static ALONE: Mutex<()> = Mutex::new(());
 
 const PLANES: [Plane; 2] = [Plane::Dpdk, Plane::Xdp { native: false }];
-/// `region.max_flows`. Half of them may be unconfirmed: four tenths of a second of the flood, of
-/// which five packets in eight begin flows. That is four of the longest round trips, and a tenth of
-/// the flood is more than the table holds, should a busy machine lose the rest on its way.
+/// `region.max_flows`. Half of them may be unconfirmed: four tenths of a second of the flood, in
+/// which five of eight packets begin flows. That is four of the longest round trips, and a tenth
+/// of the flood exceeds the table, should a busy machine lose the rest on its way.
 const MAX_FLOWS: u32 = 2_048;
 const FLOOD: u32 = 20_000;
-/// At most 4,000 packets a second.
+/// At most 4,000 packets per second.
 const BURST: u32 = 40;
 const PAUSE: Duration = Duration::from_millis(10);
 /// Round trips of the gateway's clients.
 const ROUND_TRIPS_MS: [u64; 3] = [1, 20, 100];
-/// Connections that stand before the flood, and the workers that make new ones.
+/// Connections established before the flood, and the workers that make new ones.
 const ESTABLISHED: u64 = 12;
 const NEW: u64 = 12;
 /// New connections after the flood.
@@ -44,16 +45,16 @@ const AFTERWARDS: u64 = 40;
 /// `icmp.errors_per_s`.
 const ERRORS_PER_S: u64 = 100;
 const WEB: u16 = 80;
-/// How long something may take that is on its way.
+/// The time limit of a condition.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What is in place beside Weir in a mode.
+/// The lab of a mode, with everything beside Weir.
 struct Place {
     gateway: Option<Gateway>,
-    /// They serve while they live.
+    /// Kept alive, since they serve until dropped.
     _backends: Vec<(Option<Decap>, Vec<Server>)>,
     lab: Lab,
-    /// Where the clients of the connections ask.
+    /// The address that the clients of the connections use.
     web: SocketAddrV4,
 }
 
@@ -73,7 +74,7 @@ impl Place {
         };
         let web = if mode == "return" { AWS_SERVER } else { FRONTEND };
         let place = Place { lab, gateway, _backends: backends, web: SocketAddrV4::new(web, WEB) };
-        // ICMP errors are counted where clients would get them, whatever their address.
+        // ICMP errors are counted where clients would receive them, whatever their address.
         let table = "table inet seen {\n counter errors {\n }\n chain in {\n type filter hook \
                      prerouting priority -300;\n icmp type time-exceeded counter name errors\n \
                      }\n}\n";
@@ -81,7 +82,7 @@ impl Place {
         Ok(place)
     }
 
-    /// Where packets of clients come from.
+    /// Returns the namespace of the clients.
     fn clients(&self) -> &Netns {
         if self.gateway.is_some() { &self.lab.aws[0] } else { &self.lab.cloud }
     }
@@ -95,7 +96,7 @@ impl Place {
         Load { sources, patience: PATIENCE, ..Load::new(web, requests) }
     }
 
-    /// Local ends of the connections to the web server.
+    /// Returns the local ends of the connections to the web server.
     fn connections(&self) -> Outcome<Vec<SocketAddrV4>> {
         let rows = self.clients().command("ss", &["-H", "-t", "-n", "state", "established"])?;
         let web = self.web.to_string();
@@ -107,7 +108,7 @@ impl Place {
         Ok(ends.collect())
     }
 
-    /// Waits until all connections are there that are to stand before the flood.
+    /// Waits until all connections before the flood are established, and returns them.
     fn all_connections(&self) -> Outcome<Vec<SocketAddrV4>> {
         let what = format!("{ESTABLISHED} established connections");
         let connections = poll(&what, PATIENCE, || {
@@ -118,7 +119,7 @@ impl Place {
         Ok(connections)
     }
 
-    /// ICMP errors that reached the clients' side.
+    /// Returns the number of ICMP errors that reached the clients' side.
     fn errors(&self) -> Outcome<u64> {
         let text = self.clients().command("nft", &["list", "counter", "inet", "seen", "errors"])?;
         let count = text.split_whitespace().skip_while(|word| *word != "packets").nth(1);
@@ -148,7 +149,7 @@ fn serve(ns: &Netns, name: &str, mode: &str) -> Outcome<(Option<Decap>, Vec<Serv
     Ok((decap, [WEB, ANSWERING].map(server).into_iter().collect::<Result<_, _>>()?))
 }
 
-/// A way from the backends to the clients that does not pass Weir.
+/// Adds a path from the backends to the clients that bypasses Weir.
 fn answer_past_weir(lab: &Lab) -> Outcome {
     veth((&lab.cloud, "back"), (&lab.lan, "router"))?;
     lab.lan.ip(&["link set router master br0"])?;
@@ -184,7 +185,7 @@ fn services(lab: &Lab, mode: &str) -> Vec<Service> {
     frontends.map(service).into()
 }
 
-/// Clients before, during and after a flood.
+/// Runs clients before, during and after a flood.
 fn flooded(plane: Plane, mode: &str) -> Outcome {
     let place = Place::new(mode)?;
     let settings = Settings {
@@ -228,7 +229,7 @@ fn flooded(plane: Plane, mode: &str) -> Outcome {
     );
     println!("{mode} on {plane:?}: {seen}");
 
-    // The flood was more than the table holds, and clients were there all the time.
+    // The flood exceeded the table, and clients were active all the time.
     assert!(sent > 2 * MAX_FLOWS, "{}", about(&seen));
     assert!(evicted > u64::from(MAX_FLOWS) / 4, "{}", about(&seen));
     for (before, during) in before.iter().zip(&during) {
@@ -249,17 +250,17 @@ fn flooded(plane: Plane, mode: &str) -> Outcome {
     Ok(())
 }
 
-/// Each worker has the connection that it began with, and the backend.
+/// Asserts that each worker kept its initial connection and backend.
 #[track_caller]
 fn established_went_on(steady: &Seen, about: &str) {
     assert_eq!((steady.failed, steady.moved, steady.connections), (0, 0, ESTABLISHED), "{about}");
 }
 
-/// Errors reach the clients' side, and no more of them than the limit of an arm allows.
+/// Asserts that errors reach the clients' side, within the limit of an arm.
 #[track_caller]
 fn errors_were_limited(metrics: &Metrics, errors: u64, took: Duration, about: &str) {
     let limited = metrics.sum("weir_icmp_errors_limited_total", &[]) as u64;
-    // Each processor, or lcore, has a limit of its own; a flood begins and ends within a second.
+    // Each processor or lcore has its own limit; a flood begins and ends within a second.
     let processors = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     let most = ERRORS_PER_S * processors * (took.as_secs() + 2);
     assert!(errors > 0 && errors <= most, "{errors} errors, at most {most}: {about}");

@@ -1,4 +1,4 @@
-//! Two polling lcores at one flow table: answers arrive on another queue than their requests.
+//! Two polling lcores with one flow table: answers arrive on another queue than their requests.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -13,18 +13,18 @@ use tests::lab::topology::{FRONTEND, Lab};
 use tests::lab::traffic::Traffic;
 use tests::lab::weir::Weir;
 
-/// So many that not all of them have their answers where their requests are: each does half of the
-/// time.
+/// Enough connections that some have their answers on the lcore of their requests and some on the
+/// other: either has a probability of one half.
 const CONNECTIONS: usize = 40;
 
-/// What one lcore did.
+/// Counters of one lcore.
 #[derive(Debug)]
 struct Page {
     /// Packets received, by arm: the gateways', the backends'.
     rx: [u64; 2],
-    /// Packets of clients to backends.
+    /// Packets from clients to backends.
     nat: u64,
-    /// Packets of backends to clients.
+    /// Packets from backends to clients.
     answers: u64,
     /// Packets returned to their gateway.
     returned: u64,
@@ -46,12 +46,12 @@ fn pages(counters: &Counters<'_>) -> Vec<Page> {
     (0..2).filter_map(|n| Page::of(counters, n)).collect()
 }
 
-/// The lcore that counted most of what two pages differ by.
+/// Returns the lcore with the larger increase of a counter.
 fn busier(before: &[Page], after: &[Page], count: fn(&Page) -> u64) -> Option<usize> {
     (0..after.len()).max_by_key(|n| count(&after[*n]) - count(&before[*n]))
 }
 
-/// Connections, of so many, whose answers the other lcore took than their requests.
+/// Returns how many of `connections` connections had answers and requests on different lcores.
 fn crossing(lab: &Lab, counters: &Counters<'_>, connections: usize) -> Result<usize, LabError> {
     let mut crossing = 0;
     for _ in 0..connections {
@@ -68,9 +68,9 @@ fn crossing(lab: &Lab, counters: &Counters<'_>, connections: usize) -> Result<us
     Ok(crossing)
 }
 
-/// The kernel deals the frames out to the packet sockets of a port by the hash of what it sees: the
-/// outer packet at the ingress, the translated one at the egress. The two have nothing to do with
-/// one another, so that of all flows about half have their answers at the other lcore.
+/// The kernel distributes the frames to the packet sockets of a port by a hash: of the outer
+/// packet at the ingress, of the translated one at the egress. The two are independent, so that
+/// about half of all flows have their answers on the other lcore.
 #[test]
 fn both_directions_of_a_flow_may_meet_on_different_lcores() -> Result<(), Box<dyn Error>> {
     let mut lab = Lab::new(&["web-1", "web-2", "web-3"])?;

@@ -1,8 +1,8 @@
-//! Malformed and hostile frames: both planes send the same bytes, count the same and keep
-//! the same flows, and count each frame exactly once.
+//! Malformed and hostile frames: both planes send the same bytes, count the same and keep the
+//! same flows, and count each frame exactly once.
 //!
-//! The frames follow from a seed: `WEIR_SEED=7 cargo test -p tests --test agreement malformed`
-//! shows others, `WEIR_FRAMES=5000000` more.
+//! The frames are generated from a seed: `WEIR_SEED=7 cargo test -p tests --test agreement
+//! malformed` selects others, `WEIR_FRAMES=5000000` more.
 
 use super::nearly::both::{Both, Exception};
 use super::nearly::malformed::{Fault, Malformed};
@@ -14,17 +14,17 @@ use std::error::Error;
 use tests::cases::setups;
 use tests::lab::netns::Netns;
 
-/// Frames that are shown, unless `WEIR_FRAMES` says otherwise.
+/// The number of frames, unless `WEIR_FRAMES` is set.
 const FRAMES: usize = 250_000;
-/// What decides which ones, unless `WEIR_SEED` says otherwise.
+/// The seed, unless `WEIR_SEED` is set.
 const SEED: u64 = 0x006d_616c_666f_726d;
-/// One frame in so many is a whole packet, so that there are flows to attack.
+/// One in this many frames is well-formed, so that there are flows to attack.
 const WHOLE_ONE_IN: usize = 6;
-/// Frames of a burst, at the end of which counters and flows are compared.
+/// Frames per burst, after which counters and flows are compared.
 const BURST: usize = 64;
-/// Failures that are printed; more of them say nothing new.
+/// The maximum number of failures printed.
 const PRINTED: usize = 8;
-/// Drop reasons that must have occurred: frames that all end alike would prove little.
+/// The minimum number of drop reasons that must occur; fewer would mean too uniform frames.
 const REASONS: usize = 16;
 
 fn number(name: &str, otherwise: u64) -> u64 {
@@ -76,7 +76,7 @@ fn run(seed: u64, frames: usize) -> Outcome {
             if let Err(text) = ended {
                 let shown: usize = outcome.shown.values().sum();
                 outcome.failed.push(format!("frame {shown} of seed {seed}, {fault:?}: {text}"));
-                // What the planes hold differs from here on.
+                // The planes' tables have diverged.
                 break;
             }
         }
@@ -113,7 +113,7 @@ fn both_planes_agree_on_malformed_frames_and_count_each_once() -> Result<(), Box
         let count = shown.get(&Some(fault)).copied().unwrap_or_default();
         assert!(count * 25 >= frames, "{fault:?}: only {count} frames");
     }
-    // Each exception is rare, or it would hide what it is not meant for.
+    // Each exception is rare, or it would hide other differences.
     let allowed: usize = exceptions.values().sum();
     assert!(allowed * 100 < frames, "{allowed} of {frames}: {exceptions:?}");
     assert!(drops.len() >= REASONS, "{drops:?}");

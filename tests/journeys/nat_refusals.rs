@@ -1,4 +1,5 @@
-//! What a new NAT flow costs that finds no port, in ports that are examined, on both planes.
+//! The cost of a new NAT flow that finds no port, as the number of examined ports, on both
+//! planes.
 #![expect(clippy::panic, reason = "a test that can't be set up fails")]
 
 mod planes {
@@ -32,7 +33,7 @@ fn client(number: u32) -> String {
     format!("198.51.{}.{}:{}", 100 + number / 250, 1 + number % 250, 20_000 + number % 9)
 }
 
-/// Our end of the connection that a client opens, where it gets one.
+/// Opens a client's connection and returns its NAT address and port, if it gets one.
 fn opens(plane: &mut dyn Plane, number: u32) -> Option<(String, u16)> {
     let syn = tcp(&client(number), FRONTEND, flags::SYN);
     match &plane.send(INGRESS, &from_gateway(1, syn).bytes())[..] {
@@ -53,7 +54,7 @@ fn connects(plane: &mut dyn Plane, number: u32) {
     assert_eq!(plane.send(INGRESS, &from_gateway(1, ack).bytes()).len(), 1);
 }
 
-/// How far the search for ports has come, over all addresses.
+/// Returns the position of the port search, summed over all addresses.
 fn examined(loaded: &Loaded) -> u64 {
     let ports = NatPorts::new(loaded.region);
     (0..ports.count()).map(|map| ports.rotation(map)).sum()
@@ -66,7 +67,7 @@ fn play<P: Plane>(plane: &mut P, examined: fn(&mut P) -> u64, addresses: &'stati
     for number in 0..all {
         connects(plane, number);
     }
-    // The first search finds that an address is used up, and notes it.
+    // The first search finds that an address is exhausted, and records it.
     assert_eq!(opens(plane, all), None);
     let (before, refused) = (examined(plane), 200);
     for number in 0..refused {
@@ -79,7 +80,7 @@ fn play<P: Plane>(plane: &mut P, examined: fn(&mut P) -> u64, addresses: &'stati
     assert_eq!(drops, u64::from(refused) + 1, "{about}");
 }
 
-/// The one port that may be taken is found, however many others are examined before.
+/// The single available port is found, however many others are examined before.
 fn finds(plane: &mut dyn Plane) {
     plane.load(&setup(ONE));
     for number in 0..RANGE - 1 {

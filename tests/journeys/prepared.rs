@@ -1,8 +1,8 @@
-//! What an lcore sends with headers made ready, it sends without them too: for every frame of the
-//! cases, for some ten thousand that are nearly the same, and after whatever may change meanwhile.
+//! Prepared headers give the same frames as headers built per packet: for every frame of the
+//! cases, for some ten thousand mutations of them, and after every possible change in between.
 //!
-//! Two lcores get the same frames. The one keeps what it has ready, the other forgets it before
-//! each frame and goes the long way; what comes out is compared byte for byte.
+//! Two lcores receive the same frames. One keeps its prepared headers, the other discards them
+//! before each frame and builds them again; outgoing frames are compared byte for byte.
 
 #![expect(clippy::panic, reason = "a test that can't be set up fails")]
 
@@ -33,9 +33,9 @@ use tests::cases::world::*;
 use tests::cases::{self, Act, Case, Exit, Plane, Setup};
 use tests::frames::Ip;
 
-/// Mutations of each frame; there are more, and one in so many is taken.
+/// The number of mutations selected per frame, at equal intervals.
 const MUTATIONS: usize = 200;
-/// Mutations that are made of two others.
+/// Mutations that combine two others.
 const DOUBLE: usize = 60;
 
 type Came = Vec<(Exit, Vec<u8>)>;
@@ -45,13 +45,13 @@ struct Both {
     keeps: Memory,
     forgets: Memory,
     compared: usize,
-    /// Of these, how many left by a tunnel while headers were ready.
+    /// How many of these left through a tunnel with prepared headers.
     ready: usize,
 }
 
 impl Both {
     fn new(setup: &Setup) -> Both {
-        // The same seed: hashes are among what is sent.
+        // The same seed, since hashes appear in outgoing frames.
         let setup = Setup { seed: Some(0x5745_4952), ..setup.clone() };
         let (mut keeps, mut forgets) = (Memory::new(), Memory::new());
         keeps.load(&setup);
@@ -59,7 +59,7 @@ impl Both {
         Both { keeps, forgets, compared: 0, ready: 0 }
     }
 
-    /// Does the same to both.
+    /// Applies the same change to both.
     fn change(&mut self, mut change: impl FnMut(&mut Loaded)) {
         [&mut self.keeps, &mut self.forgets].into_iter().for_each(|m| change(m.loaded()));
     }
@@ -68,7 +68,7 @@ impl Both {
         !self.keeps.loaded().lcore.prepared().borrow().is_empty()
     }
 
-    /// Shows a frame to both; gives what came out of both alike.
+    /// Passes a frame to both; returns their equal outgoing frames.
     #[track_caller]
     fn show(&mut self, trial: &Trial) -> Came {
         let ready = self.is_ready();
@@ -89,13 +89,13 @@ fn show(plane: &mut Memory, trial: &Trial) -> Came {
     }
 }
 
-/// A packet from the gateway.
+/// Creates the arrival of a packet from the gateway.
 fn from_cloud(ip: Ip) -> Trial {
     let bytes = from_gateway(1, ip).bytes();
     Trial { arm: INGRESS, arrival: Arrival::Plain, first: bytes.len(), bytes }
 }
 
-/// Plays a case's frames, each with some that are nearly the same.
+/// Runs a case's frames, each with some mutations.
 fn play(case: &Case, rng: &mut Rng) -> (usize, usize) {
     let mut both = Both::new(&case.setup);
     let mut last: Option<Trial> = None;
@@ -136,17 +136,17 @@ fn ready_headers_are_those_of_the_long_way() {
         (compared, ready) = (compared + played.0, ready + played.1);
     }
     println!("{compared} frames compared, {ready} tunnelled while headers were ready");
-    // Else the long way would have been compared with itself.
+    // Otherwise headers built per packet would have been compared with themselves.
     assert!(ready > 1_000, "{ready}");
 }
 
-/// The services file, with these keys more and this backend.
+/// Builds the services file with further keys and this backend.
 fn services(keys: &str, backend: &str) -> String {
     let keys = format!("mode = \"tunnel\"\n{keys}");
     service("web", &keys, WEB, &format!("{{address = \"{backend}\"}}"))
 }
 
-/// Puts a test in slowpath's place.
+/// Writes tables in slowpath's place.
 fn write(loaded: &mut Loaded, change: impl FnOnce(&mut Writer<'static>)) {
     loaded.target = None;
     let mut writer = Writer::attach(loaded.region).expect("the last writer is gone");
@@ -155,7 +155,7 @@ fn write(loaded: &mut Loaded, change: impl FnOnce(&mut Writer<'static>)) {
     loaded.lcore.poll_control();
 }
 
-/// What is known of the way to the backend.
+/// Sets the next hop of the backend.
 fn resolve(loaded: &mut Loaded, mac: [u8; 6], src_mac: [u8; 6], mtu: u16) {
     let target = loaded.target.as_mut().expect("slowpath writes");
     let hops: Vec<_> = target.next_hops().collect();
@@ -164,8 +164,8 @@ fn resolve(loaded: &mut Loaded, mac: [u8; 6], src_mac: [u8; 6], mtu: u16) {
     }
 }
 
-/// Has headers made ready, changes something, and gives what comes out then, the same by both ways:
-/// of the flows that were there and of one that begins after.
+/// Prepares headers, applies a change, and returns the outgoing frames, equal for both lcores: of
+/// the existing flows and of one that begins afterwards.
 #[track_caller]
 fn sent_after(change: impl FnMut(&mut Loaded)) -> Vec<Came> {
     let mut both = Both::new(&aws_chain());
@@ -179,7 +179,7 @@ fn sent_after(change: impl FnMut(&mut Loaded)) -> Vec<Came> {
     then.iter().chain(&then).map(|trial| both.show(trial)).collect()
 }
 
-/// Sees that what was ready is not used after a change, and that the change makes a difference.
+/// Asserts that prepared headers are not used after a change, and that the change has an effect.
 #[track_caller]
 fn after(what: &str, change: impl FnMut(&mut Loaded)) {
     let now = sent_after(change);

@@ -1,5 +1,5 @@
-//! A proxy redirect with a proxy that is there: a TCP listener of this machine's kernel answers in
-//! place of the backends, through the exception path, and knows who asks.
+//! Proxy redirect with a real proxy: a TCP listener of the appliance's kernel answers instead of
+//! the backends, through the exception path, and sees the client's address.
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use tests::lab::settings::{Plane, Service, Settings};
 use tests::lab::topology::{AWS_CLIENTS, FRONTEND, INGRESS, Lab};
 use tests::lab::weir::Weir;
 
-/// The appliance's kernel answers clients by the router of the ingress side.
+/// The appliance's kernel answers clients through the router of the ingress side.
 const ROUTE: &str = "route replace default via 10.0.1.1 dev weir-in";
 
 fn proxied(lab: &Lab, port: u16) -> Service {
@@ -52,11 +52,11 @@ fn answers(plane: Plane) -> Result<(), Box<dyn Error>> {
         assert_eq!((seen.right, seen.failed, seen.moved), (150, 0, 0), "{}", why(""));
         Ok(seen.by_backend.keys().cloned().collect())
     };
-    // The proxy takes one of the service's two ports; bodies are checked byte for byte.
+    // The proxy serves one of the service's two ports; bodies are compared byte for byte.
     assert_eq!(ask(80)?, ["proxy"]);
     assert_eq!(ask(81)?, ["web-1"]);
     drop(proxy);
-    // It is asked by the clients themselves, and not by an address of ours.
+    // It sees the clients' own addresses, not one of Weir's.
     let listener = lab.weir.run(|| TcpListener::bind((INGRESS, 9_000)))??;
     let asked = std::thread::spawn(move || -> std::io::Result<IpAddr> {
         let (mut stream, peer) = listener.accept()?;

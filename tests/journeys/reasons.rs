@@ -1,5 +1,5 @@
-//! Drop reasons that no configuration leads to: the checked configuration refuses them first, and
-//! the fastpath, which trusts nobody's tables, refuses them still.
+//! Drop reasons that no valid configuration can cause: configuration checks reject it first, and
+//! the fastpath, which does not trust the tables, still drops such packets.
 #![expect(clippy::panic, reason = "a test that can't be set up fails")]
 
 mod planes {
@@ -26,7 +26,7 @@ use tests::cases::world::{INGRESS, from_gateway, syn};
 use tests::cases::{Exit, Plane, Setup};
 use tests::lab::folder::Folder;
 
-/// Opens a connection with tables that `change` spoilt, and says what it was dropped for.
+/// Opens a connection with tables that `change` corrupts, and returns the drop reasons.
 fn dropped(change: impl FnOnce(&mut Writer<'static>)) -> Vec<DropReason> {
     let mut plane = Memory::new();
     plane.load(&aws_nat());
@@ -41,7 +41,7 @@ fn dropped(change: impl FnOnce(&mut Writer<'static>)) -> Vec<DropReason> {
     drops(&mut plane).into_iter().map(|(reason, _)| reason).collect()
 }
 
-/// The reasons that counted something, and how much.
+/// Returns the reasons with nonzero counters, and their counts.
 fn drops(plane: &mut Memory) -> Vec<(DropReason, u64)> {
     let counts = plane.counts();
     assert_eq!(counts.entered(), counts.ended());
@@ -99,9 +99,9 @@ fn a_table_of_confirmed_flows_is_full_for_new_ones() {
     assert_eq!(drops(&mut plane), [(DropReason::FlowTableFull, 1)]);
 }
 
-/// The lock words of an empty index are 0, and bits 0 to 23 of one name who holds it: here an lcore
-/// of another process, which never lets go. The words are written through the region's file, as
-/// another process would.
+/// The lock words of an empty index are 0, and bits 0 to 23 of one identify its holder: here an
+/// lcore of another process, which never unlocks. The words are written through the region's
+/// file, as another process would.
 #[test]
 fn a_locked_bucket_is_contended_until_the_flow_table_recovers() {
     let folder = Folder::new().expect("a folder for the region");
@@ -126,7 +126,7 @@ fn a_locked_bucket_is_contended_until_the_flow_table_recovers() {
     assert_eq!(drops(&mut plane), [(DropReason::FlowContended, 1)]);
 }
 
-/// Exits by which no frame may leave.
+/// Exits through which no frame may leave.
 struct NoExit;
 
 impl Exits<Frame> for NoExit {
@@ -148,7 +148,7 @@ fn a_packet_without_a_decision_is_counted_as_undecided() {
     let mut burst = Burst::default();
     burst.push(Frame::new(&from_gateway(1, syn()).bytes()), INGRESS, Arrival::Plain);
     count_arrivals(&burst, lcore);
-    // No stage has looked at the packet.
+    // No stage has processed the packet.
     dispatch(&mut burst, lcore, &mut NoExit);
     assert_eq!(drops(&mut plane), [(DropReason::Undecided, 1)]);
 }

@@ -1,4 +1,4 @@
-//! NAT46 and NAT64 between kernels: HTTP, UDP, ping and a path MTU, through the gateway.
+//! NAT46 and NAT64 between real kernels: HTTP, UDP, ping and a path MTU, through the gateway.
 
 use patience::{met, poll};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -16,25 +16,25 @@ use tests::lab::weir::Weir;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-/// What clients of each family ask for; the backends are of the other one.
+/// The frontends of each family, with backends of the other one.
 const FOUR: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 46));
 const SIX: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x64));
-/// The same, with backends behind a narrow link.
+/// Frontends with backends behind a narrow link.
 const NARROW: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(203, 0, 113, 47)),
     IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x65)),
 ];
-/// Where those backends would be.
+/// The addresses of those backends, which do not exist.
 const BEYOND: [&str; 2] = ["fd00:2::99", "10.0.2.99"];
-/// The narrow link's MTU, and what the clients are told of it: in bytes of their own packets.
+/// The narrow link's MTU, and the MTU reported to the clients, in bytes of their own packets.
 const LINK: u16 = 1_400;
 const TOLD: [u16; 2] = [1_380, 1_420];
-/// A port of which no decoder expects anything.
+/// A port without a dissector in tshark.
 const DATAGRAMS: u16 = 47_111;
-/// How long something may take that is on its way.
+/// The time limit of a condition.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Any port of `frontend`, with backends of the other family.
+/// Builds a service on any port of `frontend`, with backends of the other family.
 fn service(frontend: IpAddr, backends: &[String]) -> Service {
     let policy = if frontend.is_ipv4() { "nat46" } else { "nat64" };
     let backend = |address: &String| Backend {
@@ -51,7 +51,7 @@ fn service(frontend: IpAddr, backends: &[String]) -> Service {
     }
 }
 
-/// A datagram of the client's and its echo; the server saw it come from `ours`.
+/// Exchanges a datagram and its echo; the server must see the source `ours`.
 fn exchange(lab: &Lab, frontend: IpAddr, ours: IpAddr) -> Outcome {
     let bind = |ns: &Netns, any: IpAddr, port: u16| -> Outcome<UdpSocket> {
         let socket = ns.run(move || UdpSocket::bind((any, port)))??;
@@ -76,13 +76,13 @@ fn exchange(lab: &Lab, frontend: IpAddr, ours: IpAddr) -> Outcome {
     Ok(())
 }
 
-/// Pings of the client's kernel that are answered.
+/// Sends pings from the client's kernel, which must be answered.
 fn ping(ns: &Netns, to: IpAddr) -> Outcome {
     let (domain, protocol, request, reply) = match to {
         IpAddr::V4(_) => (Domain::IPV4, Protocol::ICMPV4, 8, 0),
         IpAddr::V6(_) => (Domain::IPV6, Protocol::ICMPV6, 128, 129),
     };
-    // Who may: the group of root.
+    // The groups that may open ping sockets: root's.
     ns.sysctl("ipv4/ping_group_range", "0 0")?;
     let mut socket = ns.run(move || Socket::new(domain, Type::DGRAM, Some(protocol)))??;
     socket.set_read_timeout(Some(PATIENCE))?;
@@ -98,7 +98,7 @@ fn ping(ns: &Netns, to: IpAddr) -> Outcome {
     Ok(())
 }
 
-/// The first host has a narrow link behind it, and says for whom.
+/// Adds a narrow link behind the first host, and routes to it.
 fn narrow(lab: &Lab) -> Outcome {
     let ns = &lab.hosts[0].ns;
     ns.ip(&[
@@ -123,7 +123,7 @@ fn narrow(lab: &Lab) -> Outcome {
     Ok(())
 }
 
-/// Sends datagrams that are too large until the client's kernel knows what passes.
+/// Sends datagrams that are too large until the client's kernel has learned the path MTU.
 fn learns(ns: &Netns, to: IpAddr, told: u16, why: impl Fn() -> String) -> Outcome {
     let any: IpAddr = match to {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -132,7 +132,7 @@ fn learns(ns: &Netns, to: IpAddr, told: u16, why: impl Fn() -> String) -> Outcom
     let socket = ns.run(move || UdpSocket::bind((any, 0)))??;
     socket.connect((to, DATAGRAMS))?;
     poll(&format!("the mtu {told} to {to}"), PATIENCE, || {
-        // What was told before may make it fail.
+        // An earlier error may make it fail.
         let _ = socket.send(&[0x5a; 3_000]);
         std::thread::sleep(Duration::from_millis(50));
         let route = ns.command("ip", &["route", "get", &to.to_string()]);
@@ -148,7 +148,7 @@ fn clients_of_each_family_reach_backends_of_the_other() -> Outcome {
     let gateway = lab.aws_gateway(restless())?;
     lab.add_ipv6()?;
     if Plane::asked().is_xdp() {
-        // The port is the kernel's own then.
+        // The port then also belongs to the kernel.
         lab.weir.sysctl("ipv6/conf/eg0/disable_ipv6", "0")?;
     }
     narrow(&lab)?;

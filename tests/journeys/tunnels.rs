@@ -1,5 +1,5 @@
-//! Tunnel services: real TCP from both gateways to backends behind each kind of tunnel, with the
-//! answers back by the tunnel or plain; inspection appliances in a chain; direct server return.
+//! Tunnel services: real TCP from both gateways to backends behind each kind of tunnel, with
+//! answers through the tunnel or plain; inspection appliances in a chain; direct server return.
 
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -21,7 +21,7 @@ type Outcome = Result<(), Box<dyn Error>>;
 
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// The word in the configuration, its frontend, and what the backend then counts.
+/// The keyword in the configuration, its frontend, and the kind that the backend counts.
 type Kind = (&'static str, [u8; 4], TunnelKind);
 
 const KINDS: [Kind; 4] = [
@@ -61,7 +61,7 @@ fn serve(lab: &Lab, answer: Answer) -> Result<Vec<(Decap, Server)>, Box<dyn Erro
     lab.hosts.iter().map(|host| serve(&host.ns, &host.name)).collect()
 }
 
-/// Requests through both gateways to each of these kinds, answered so by the backends.
+/// Makes requests through both gateways to each of these kinds, with this answer path.
 fn both_gateways(kinds: &[Kind], answer: Answer) -> Outcome {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut lab = Lab::new(&["web-1", "web-2"])?;
@@ -111,11 +111,11 @@ fn every_kind_of_tunnel_carries_tcp_there_and_back() -> Outcome {
 
 #[test]
 fn answers_may_come_back_plain() -> Outcome {
-    // Not by GENEVE: there the options that come back say which gateway endpoint a flow is of.
+    // Not with GENEVE: there the returned options identify the gateway endpoint of a flow.
     both_gateways(&KINDS[1..], Answer::Plain)
 }
 
-/// Requests through a chain of two appliances, under a gateway that checks every byte.
+/// Makes requests through a chain of two appliances, under a gateway that checks every byte.
 fn inspected(symmetric: bool) -> Outcome {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut lab = Lab::new(&["look-1", "look-2"])?;
@@ -158,7 +158,7 @@ fn direct_server_return_serves_plain_clients() -> Outcome {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let lab = Lab::new(&["web-1", "web-2"])?;
     let backends = serve(&lab, Answer::Plain)?;
-    // A way from the backends to the clients that does not pass Weir.
+    // A path from the backends to the clients that bypasses Weir.
     veth((&lab.cloud, "back"), (&lab.lan, "router"))?;
     lab.lan.ip(&["link set router master br0"])?;
     lab.cloud.ip(&["addr add 10.0.2.1/24 dev back", "route add 203.0.113.0/24 via 10.0.1.10"])?;

@@ -1,4 +1,4 @@
-//! What is on the wire, as an independent decoder reads it; and packets of the largest size.
+//! Frames on the wire as an independent decoder reads them; and packets of the maximum size.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -36,7 +36,7 @@ fn tshark_decodes_both_sides_without_a_complaint() -> Outcome {
     assert_eq!(complaints(&wire)?, Vec::<String>::new());
     assert_eq!(complaints(&lan)?, Vec::<String>::new());
 
-    // What Weir sent to the AWS gateway is what the gateway counted, field by field.
+    // Weir's frames to the AWS gateway match the gateway's counters, field by field.
     let fields = [
         "geneve.version",
         "geneve.vni",
@@ -62,7 +62,7 @@ fn tshark_decodes_both_sides_without_a_complaint() -> Outcome {
     let (external, internal) = (count("10801", "801"), count("10800", "800"));
     assert!(external > 100 && internal > 100, "{external} {internal}");
     assert_eq!(external + internal, rows.len(), "no other pair of port and VNI: {rows:?}");
-    // Behind Weir there is plain TCP between its own address and the backends.
+    // Between Weir and the backends there is plain TCP from Weir's own address.
     assert_eq!(tshark(&lan, "geneve || vxlan", &["frame.number"])?, Vec::<Vec<String>>::new());
     let odd = "tcp && !(ip.addr == 10.0.2.10 && tcp.port == 8080)";
     assert_eq!(tshark(&lan, odd, &["frame.number"])?, Vec::<Vec<String>>::new());
@@ -74,7 +74,7 @@ fn tshark_decodes_both_sides_without_a_complaint() -> Outcome {
 fn packets_of_8500_bytes_pass_and_larger_ones_are_told_so() -> Outcome {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut lab = Lab::new(&["web-1"])?;
-    // This gateway takes more than AWS does, so that Weir has to say no.
+    // This gateway's maximum exceeds AWS's, so that Weir has to reject packets.
     let gateway = lab.aws_gateway(Setup { largest_inner: 8_800, ..Setup::default() })?;
     lab.aws[0].ip(&["link set near mtu 8800"])?;
     lab.aws[1].ip(&["link set far mtu 8800"])?;

@@ -1,4 +1,4 @@
-//! The plane in the kernel under load: its loader killed, and a change of plane in mid-traffic.
+//! The XDP plane under load: its loader killed, and a change of plane during traffic.
 
 use aya::programs::Xdp;
 use aya::programs::xdp::XdpMode;
@@ -21,26 +21,26 @@ use tests::lab::weir::Weir;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-/// One at a time: two labs on two cores would measure each other.
+/// Serializes the tests: two labs on two cores would disturb each other.
 static ALONE: Mutex<()> = Mutex::new(());
 
 const PAUSE: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Connections of each steady client: as many as it has workers, while none has to be made anew.
+/// Connections of each steady client: one per worker, while none has to be renewed.
 const STEADY: u64 = 24;
 
-/// Frames that the appliance's own kernel may send beside answers to what it got: it asks for its
-/// neighbours.
+/// The maximum number of frames that the appliance's kernel may send in addition to answers:
+/// neighbor solicitations.
 const KERNELS_OWN: u64 = 64;
 
-/// Flows that are over stay, so that a number of flows that falls tells of one that was lost.
+/// Settings that keep closed flows, so that a decreasing number of flows means a lost one.
 fn settings(plane: Plane) -> Settings {
     Settings { plane, more: "[flows]\ntcp_closed_s = 3600\n".into(), ..Settings::default() }
 }
 
-/// A program that passes everything, in the driver of a wire's far end, for as long as this lives:
-/// without one there a veth loses what the other end's program sends.
+/// Attaches a program that passes everything, in the driver of a wire's far end, until dropped:
+/// without one there, a veth drops the frames that the other end's program sends.
 fn pass_at(ns: &Netns, interface: &'static str) -> Outcome<Ebpf> {
     let attached = ns.run(move || {
         let attach = || -> Outcome<Ebpf> {
@@ -55,7 +55,8 @@ fn pass_at(ns: &Netns, interface: &'static str) -> Outcome<Ebpf> {
     Ok(attached??)
 }
 
-/// Nobody failed, nobody was moved, and who stayed on one connection never needed another.
+/// Asserts that no request failed, no connection moved, and steady connections were never
+/// renewed.
 #[track_caller]
 fn all_went_on(clients: &[(&str, Seen)]) {
     for (name, seen) in clients {
@@ -65,7 +66,8 @@ fn all_went_on(clients: &[(&str, Seen)]) {
     }
 }
 
-/// What came back to the gateway came back right; what was on the wire in a gap may be lost.
+/// Asserts that all packets that returned to the gateway are correct; those on the wire in a gap
+/// may be lost.
 #[track_caller]
 fn only_lost(report: &Report) {
     println!("{report}");
@@ -135,7 +137,7 @@ fn a_loader_killed_under_load_in_native_mode_loses_nothing_and_moves_nothing() -
     Ok(())
 }
 
-/// One request on a connection; who answered.
+/// Makes one request on a connection; returns the name of the backend.
 fn ask(stream: &mut TcpStream) -> Outcome<String> {
     stream.write_all(b"GET /1/10 HTTP/1.1\r\nhost: lab\r\n\r\n")?;
     let mut answer = Vec::new();
@@ -150,7 +152,7 @@ fn ask(stream: &mut TcpStream) -> Outcome<String> {
     Ok(backend.ok_or("nobody's name in the answer")?.to_owned())
 }
 
-/// A connection that is silent while planes change.
+/// A connection that is idle while planes change.
 struct Silent {
     stream: TcpStream,
     backend: String,
@@ -165,7 +167,7 @@ impl Silent {
         Ok(Self { stream, backend })
     }
 
-    /// Its flow is there before anything is said on it, and leads to who answered first.
+    /// Asserts that its flow exists before the next request, and that the same backend answers.
     fn must_live(&mut self, weir: &Weir) -> Outcome {
         let flows = weir.flows_of(self.stream.local_addr()?)?;
         assert_eq!(flows.len(), 1, "{flows:?}");
@@ -196,7 +198,7 @@ fn a_change_of_plane_under_load_keeps_tables_flows_and_connections_both_ways() -
         let answered = traffic.answered();
         traffic.until(answered + 1)?;
         println!("over to {}, the next answer after {:.1?}", next.plane.mover(), begun.elapsed());
-        // Whoever started first says so.
+        // The daemon that started first logs it.
         let (logs, taken) =
             (weir.logs(), format!("other plane's region {}", from.path().display()));
         assert!(logs.contains(&taken), "{taken}: {logs}");
@@ -211,7 +213,7 @@ fn a_change_of_plane_under_load_keeps_tables_flows_and_connections_both_ways() -
     }
     all_went_on(&traffic.finish()?);
     only_lost(&gateway.stop()?);
-    // What was sent to nobody, the wires counted and Weir did not; so it alone is asked.
+    // The wires also counted frames for other destinations, so only Weir's counters are checked.
     weir.wait_for("counters that agree", PATIENCE, |weir| {
         let totals = Totals::now(weir)?.since(&before);
         Ok((totals.sides().0 == totals.sides().1, totals.to_string()))

@@ -1,4 +1,5 @@
-//! Captures at the far end of a wire, and an independent decoder's opinion of them.
+//! Packet captures at the far end of a wire, and their analysis by an independent decoder
+//! (tshark).
 //!
 //! The far end, because a frame that a poll loop sends is invisible to the sender's own kernel.
 
@@ -15,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A capture that runs.
+/// A running capture.
 pub struct Capture {
     path: PathBuf,
     stop: Arc<AtomicBool>,
@@ -23,7 +24,7 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Begins to write every frame on `interface` in `ns`, both ways, to `path` (pcap).
+    /// Starts to write every frame on `interface` in `ns`, in both directions, to `path` (pcap).
     pub fn start(ns: &Netns, interface: &str, path: PathBuf) -> Result<Self> {
         let name = interface.to_owned();
         let frames = ns.run(move || Frames::open(&name, SockProtocol::EthAll))??;
@@ -33,7 +34,7 @@ impl Capture {
         let stopped = stop.clone();
         let work = move || {
             let (mut buffer, mut count) = (vec![0; LARGEST], 0);
-            // The classic format: microseconds, whole frames, Ethernet.
+            // The classic pcap format: microseconds, whole frames, Ethernet.
             let header = [0xa1b2_c3d4, 0x0004_0002, 0, 0, LARGEST as u32, 1];
             let mut write = |words: &[u32], frame: &[u8]| {
                 let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -56,7 +57,7 @@ impl Capture {
         Ok(Self { path, stop, thread })
     }
 
-    /// Ends the capture; gives the file and how many frames are in it.
+    /// Stops the capture; returns the file and the number of its frames.
     pub fn stop(self) -> Result<(PathBuf, u64)> {
         self.stop.store(true, Ordering::Relaxed);
         let gone = |_| LabError::Asked("the thread of a capture panicked".into());
@@ -64,11 +65,11 @@ impl Capture {
     }
 }
 
-/// The next frame; `None` at the end.
+/// Returns the next frame, or `None` at the end.
 fn next<'b>(frames: &Frames, buffer: &'b mut [u8], stop: &AtomicBool) -> Result<Option<&'b [u8]>> {
     loop {
-        // The compiler can't see that a buffer which was not filled is free again, so the frame is
-        // looked for first by its length.
+        // The borrow checker keeps the buffer borrowed even if no frame arrived, so the length is
+        // read first.
         if let Some(len) = frames.receive(buffer)?.map(|frame| frame.len()) {
             return Ok(Some(&buffer[..len]));
         }
@@ -78,28 +79,28 @@ fn next<'b>(frames: &Frames, buffer: &'b mut [u8], stop: &AtomicBool) -> Result<
     }
 }
 
-/// What tshark is told about the lab's ports. What TCP carries is not looked into: by its port it
-/// may pass for IRC, and be found malformed.
+/// Decode-as rules for the lab's ports. TCP payloads are not dissected: by its port a connection
+/// may be taken for IRC and be called malformed.
 const PORTS: [&str; 5] = [
     "udp.port==10800,vxlan",
     "udp.port==10801,vxlan",
     "udp.port==6081,geneve",
-    // GUE's variant 1 is IP at once. Without a word here the source port, drawn from the flow's
-    // hash, may pass for some other protocol's.
+    // GUE variant 1 is IP without a header. Without this rule the source port, drawn from the
+    // flow's hash, may select another protocol's dissector.
     "udp.port==6080,ip",
     "tcp.port==1-65535,data",
 ];
 
-/// The fields of all frames in `path` that match `filter`, one row each, checksums verified. A
-/// field that occurs more than once (outer and inner) is joined by commas.
+/// Returns the fields of all frames in `path` that match `filter`, one row each, with checksums
+/// verified. A field that occurs more than once (outer and inner) is joined by commas.
 pub fn tshark(path: &Path, filter: &str, fields: &[&str]) -> Result<Vec<Vec<String>>> {
     let mut args: Vec<String> = vec!["-n".into(), "-r".into(), path.display().to_string()];
     args.extend(PORTS.iter().flat_map(|port| ["-d".to_owned(), (*port).to_owned()]));
     for protocol in ["ip", "udp", "tcp"] {
         args.extend(["-o".to_owned(), format!("{protocol}.check_checksum:TRUE")]);
     }
-    // Each frame is judged by itself: a capture between gateway and appliance holds every returned
-    // packet twice, which reassembly would take for an overlap.
+    // Each frame is analyzed by itself: a capture between gateway and appliance contains every
+    // returned packet twice, which reassembly would treat as an overlap.
     for setting in ["tcp.desegment_tcp_streams:FALSE", "tcp.analyze_sequence_numbers:FALSE"] {
         args.extend(["-o".to_owned(), setting.to_owned()]);
     }
@@ -109,11 +110,10 @@ pub fn tshark(path: &Path, filter: &str, fields: &[&str]) -> Result<Vec<Vec<Stri
     Ok(text.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect())
 }
 
-/// Frames that tshark calls malformed, or whose checksums it finds wrong, in words: the first
-/// ten.
+/// Describes the first ten frames that tshark reports as malformed or with wrong checksums.
 pub fn complaints(path: &Path) -> Result<Vec<String>> {
-    // A quote within an ICMP error is cut short, so that its checksum can't be right; and Linux
-    // writes a TCP checksum of 0 as 0xffff, as if it were UDP (skb_checksum_help).
+    // A quote within an ICMP error is truncated, so its checksum cannot match; and Linux writes a
+    // TCP checksum of 0 as 0xffff, as if it were UDP (skb_checksum_help).
     let filter = "_ws.malformed || _ws.short || ip.checksum.status == 0 \
                   || icmp.checksum.status == 0 \
                   || (!icmp && udp.checksum.status == 0) \

@@ -1,5 +1,5 @@
-//! A real HTTP client that checks what it gets: a bounded number of requests, over connections that
-//! are kept alive for some of them and then renewed.
+//! An HTTP client that verifies every response: a bounded number of requests over connections
+//! that carry a set number of requests each.
 
 use super::error::{LabError, Result};
 use super::netns::Netns;
@@ -15,29 +15,30 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What a client is to do.
+/// The parameters of a client.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// Whom to ask.
+    /// The address of the server.
     pub target: SocketAddr,
     /// The client's own addresses, used in turn; empty: the kernel's choice.
     pub sources: Vec<IpAddr>,
-    /// How many requests in all.
+    /// Total number of requests.
     pub requests: u64,
-    /// How many at the same time.
+    /// Number of concurrent workers.
     pub workers: u64,
-    /// How many requests on one connection before a new one is made; at least 1.
+    /// Requests per connection; at least 1.
     pub per_connection: u64,
-    /// The bodies' lengths, used in turn.
+    /// The lengths of the bodies, used in turn.
     pub lengths: Vec<usize>,
     /// The pause of each worker after each request.
     pub pause: Duration,
-    /// How long one connect or one read may take.
+    /// The time limit of one connect or one read.
     pub patience: Duration,
 }
 
 impl Load {
-    /// A load with sensible values: short and long bodies, connections of 1 request and of more.
+    /// Creates a load with defaults: short and long bodies, connections of one request and of
+    /// several.
     pub fn new(target: SocketAddr, requests: u64) -> Self {
         Self {
             target,
@@ -47,30 +48,31 @@ impl Load {
             per_connection: 5,
             lengths: vec![10, 1_000, 20_000],
             pause: Duration::ZERO,
-            // A bound only: a daemon may start anew meanwhile, and TCP's pauses double.
+            // An upper bound only: a daemon may restart meanwhile, and TCP's retransmission
+            // timeouts double.
             patience: Duration::from_secs(30),
         }
     }
 }
 
-/// What a client saw.
+/// The results of a client.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Seen {
-    /// Requests that were answered rightly.
+    /// Requests with a correct response.
     pub right: u64,
-    /// Requests that were not, of whatever kind.
+    /// Failed requests of any kind.
     pub failed: u64,
-    /// The first ten failures in words.
+    /// Descriptions of the first ten failures.
     pub failures: Vec<String>,
-    /// Connections that were made.
+    /// Established connections.
     pub connections: u64,
-    /// Connections on which another backend answered than the one before: a flow that was moved.
+    /// Responses on a connection from another backend than before: a moved flow.
     pub moved: u64,
-    /// Right answers by backend.
+    /// Correct responses by backend.
     pub by_backend: BTreeMap<String, u64>,
-    /// Connections by the backend that answered first.
+    /// Connections by the backend of the first response.
     pub connections_by_backend: BTreeMap<String, u64>,
-    /// The slowest answer.
+    /// The longest response time.
     pub slowest: Duration,
 }
 
@@ -95,7 +97,7 @@ struct Shared {
     next: AtomicU64,
     stop: AtomicBool,
     seen: Mutex<Seen>,
-    /// Numbers of the requests that have no answer yet.
+    /// Numbers of the requests without a response so far.
     open: Mutex<BTreeSet<u64>>,
 }
 
@@ -106,7 +108,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Starts asking from `ns`.
+    /// Starts the client in `ns`.
     pub fn start(ns: &Netns, load: Load) -> Result<Self> {
         let workers = load.workers;
         let shared = Arc::new(Shared {
@@ -124,17 +126,17 @@ impl Client {
         Ok(Self { shared, workers })
     }
 
-    /// What it saw so far.
+    /// Returns the results so far.
     pub fn seen(&self) -> Seen {
         self.shared.seen().clone()
     }
 
-    /// Whether all requests were made.
+    /// Returns whether all requests were made.
     pub fn finished(&self) -> bool {
         self.workers.iter().all(JoinHandle::is_finished)
     }
 
-    /// Waits until at least `requests` were answered (or all workers gave up).
+    /// Waits until at least `requests` have a response, or all workers have ended.
     pub fn wait_for(&self, requests: u64, patience: Duration) -> Result<()> {
         let done = poll(&format!("{requests} answers"), patience, || {
             let seen = self.seen();
@@ -147,8 +149,8 @@ impl Client {
         done.map_err(|seen| LabError::Asked(format!("only so much for {requests} answers: {seen}")))
     }
 
-    /// Waits until every request that is open now was answered, or failed: after a disturbance,
-    /// until it is over for each connection.
+    /// Waits until every currently open request has a response or has failed: after a
+    /// disturbance, until it is over for each connection.
     pub fn wait_for_open(&self, patience: Duration) -> Result<()> {
         let asked = self.shared.open().clone();
         poll("answers to all open requests", patience, || {
@@ -158,13 +160,13 @@ impl Client {
         Ok(())
     }
 
-    /// Waits for the last answer.
+    /// Waits for the last response and returns the results.
     pub fn finish(mut self) -> Result<Seen> {
         self.join()?;
         Ok(self.seen())
     }
 
-    /// Makes no further request than those that are under way.
+    /// Stops making requests; those under way are completed.
     pub fn no_more(&self) {
         self.shared.stop.store(true, Ordering::Relaxed);
     }
@@ -181,12 +183,12 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         self.no_more();
-        // Reached with workers only while unwinding from something worse.
+        // Workers are left here only when an error already unwinds.
         let _ = self.join();
     }
 }
 
-/// One connection as a worker holds it.
+/// A worker's connection.
 struct Connection {
     reader: BufReader<TcpStream>,
     backend: Option<String>,
@@ -251,7 +253,7 @@ impl Shared {
         Ok(Connection { reader: BufReader::new(stream), backend: None, asked: 0 })
     }
 
-    /// Asks once, on the kept connection or a new one; gives the name of who answered.
+    /// Makes one request on the kept connection or a new one; returns the name of the backend.
     fn request(&self, number: u64, kept: &mut Option<Connection>) -> std::io::Result<String> {
         let mut connection = match kept.take() {
             Some(connection) => connection,
@@ -282,7 +284,7 @@ impl Shared {
     }
 }
 
-/// Reads one answer and checks every byte of it.
+/// Reads one response and checks every byte of it.
 fn answer(reader: &mut impl BufRead, seed: u64, len: usize) -> std::io::Result<String> {
     let wrong = |words: String| std::io::Error::new(std::io::ErrorKind::InvalidData, words);
     let mut line = String::new();

@@ -1,8 +1,8 @@
-//! A tunnel backend: takes packets out of GENEVE, VXLAN, IPIP (four family mixes) and GUE, for this
-//! kernel has none of them but VXLAN.
+//! A tunnel backend: decapsulates GENEVE, VXLAN, IPIP (four combinations of address families) and
+//! GUE, since this kernel supports only VXLAN of these.
 //!
-//! What it takes out goes to the kernel by a TUN device, so that a real server answers; or, as an
-//! inspection appliance does, straight back as it came.
+//! Inner packets are passed to the kernel through a TUN device, so that a real server answers;
+//! or, as by an inspection appliance, sent back unchanged.
 
 use super::error::{LabError, Result};
 use super::netns::Netns;
@@ -20,33 +20,33 @@ mod socket;
 pub use envelope::Kind as TunnelKind;
 use socket::Socket;
 
-/// What becomes of the answers.
+/// The path of the answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The kernel routes them as it likes: direct server return.
+    /// By the kernel's routing table: direct server return.
     Plain,
-    /// They go back by the tunnel that the request came by, GENEVE options and all.
+    /// Through the tunnel of the request, including its GENEVE options.
     Tunnel,
-    /// There are none: each packet goes back as it came, unchanged.
+    /// No answers: each packet is sent back unchanged.
     Inspect,
 }
 
-/// Flows whose way back is remembered; the oldest are forgotten all at once.
+/// The maximum number of flows with a recorded return path; when it is reached, all are removed.
 const FLOWS: usize = 65_536;
 
-/// What it did so far.
+/// The counters of a tunnel backend.
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// Packets taken out, by tunnel kind in the order of [`TunnelKind::ALL`].
+    /// Decapsulated packets, by tunnel kind in the order of [`TunnelKind::ALL`].
     pub taken: [AtomicU64; Kind::ALL.len()],
-    /// Packets sent back by a tunnel.
+    /// Packets sent back through a tunnel.
     pub sent_back: AtomicU64,
-    /// Packets that were no such tunnel, or answers of no known flow.
+    /// Packets without a valid tunnel header, and answers without a recorded flow.
     pub ignored: AtomicU64,
 }
 
 impl Counts {
-    /// How many came by `kind`.
+    /// Returns the number of packets decapsulated from `kind`.
     pub fn taken(&self, kind: Kind) -> u64 {
         self.taken[kind as usize].load(Ordering::Relaxed)
     }
@@ -69,17 +69,18 @@ struct Shared {
 }
 
 impl Decap {
-    /// Starts a tunnel backend in `ns`, with TUN device `decap0`; the caller routes and addresses.
+    /// Starts a tunnel backend in `ns` with TUN device `decap0`; the caller adds routes and
+    /// addresses.
     pub fn start(ns: &Netns, answer: Answer) -> Result<Self> {
         ns.run(move || Self::start_here("decap0", answer))?
     }
 
-    /// The same in the calling thread's namespace.
+    /// Starts a tunnel backend in the calling thread's namespace.
     pub fn start_here(tun: &str, answer: Answer) -> Result<Self> {
         let sockets = Kind::ALL.iter().map(|kind| Socket::open(*kind)).collect::<Result<_>>()?;
         let tun = match answer {
             Answer::Inspect => None,
-            // Room for what fits into any tunnel over a jumbo wire.
+            // Large enough for any inner packet over a jumbo wire.
             _ => Some(Tun::here(tun, 8_900)?),
         };
         let (counts, stop) = (Arc::new(Counts::default()), Arc::new(AtomicBool::new(false)));
@@ -97,7 +98,7 @@ impl Decap {
         Ok(Self { counts, stop, threads })
     }
 
-    /// What it did so far.
+    /// Returns the counters.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
@@ -120,7 +121,7 @@ impl Drop for Decap {
 }
 
 impl Shared {
-    /// Takes packets out of one kind of tunnel.
+    /// Decapsulates packets of one kind of tunnel.
     fn take(&self, at: usize) -> Result<()> {
         let (socket, mut buffer) = (&self.sockets[at], vec![0; LARGEST]);
         while !self.stop.load(Ordering::Relaxed) {
@@ -159,7 +160,7 @@ impl Shared {
         flows.insert(tuple, (at, envelope));
     }
 
-    /// Puts the kernel's answers into the tunnel of their flow.
+    /// Encapsulates the kernel's answers in the tunnel of their flow.
     fn give_back(&self) -> Result<()> {
         let Some(tun) = &self.tun else { return Ok(()) };
         let mut buffer = vec![0; LARGEST];

@@ -1,12 +1,12 @@
-//! What can go wrong in the lab, said so that a person knows what to type.
+//! The lab's errors; each message states the remedy.
 
-/// The lab's result.
+/// The result of lab functions.
 pub type Result<T, E = LabError> = std::result::Result<T, E>;
 
-/// Why the lab cannot go on.
+/// An error of the lab.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// Namespaces and raw sockets belong to root.
+    /// The process is not root, which namespaces and raw sockets require.
     #[error(
         "the lab makes network namespaces and raw sockets and needs root; type: sudo {program}"
     )]
@@ -14,77 +14,77 @@ pub enum LabError {
         /// The program to run again.
         program: String,
     },
-    /// A program of the system is missing.
+    /// A system program is missing.
     #[error("{program} is not installed; type: sudo apt-get install {package}")]
     NoProgram {
-        /// Its name.
+        /// The program's name.
         program: String,
-        /// The Debian package that holds it.
+        /// The Debian package that contains it.
         package: &'static str,
     },
-    /// A program of ours was not built.
+    /// A program of this repository was not built.
     #[error(
         "{program} is not in {place}; type: cargo build{} --package {package}   \
          (make demo, make lab and make test do that before they begin)",
         if place.ends_with("release") { " --release" } else { "" }
     )]
     NotBuilt {
-        /// Its name.
+        /// The program's name.
         program: String,
-        /// Where it was looked for.
+        /// The directory that was searched.
         place: String,
-        /// The crate that makes it.
+        /// The crate that builds it.
         package: String,
     },
-    /// A command said no.
+    /// A command failed.
     #[error("{place}: `{command}` failed ({status}): {said}")]
     Command {
         /// The namespace it ran in.
         place: String,
-        /// What was typed.
+        /// The command line.
         command: String,
-        /// How it ended.
+        /// The exit status.
         status: String,
-        /// What it wrote to standard error.
+        /// Its standard error output.
         said: String,
     },
-    /// A call to the system said no.
+    /// A system call failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// What was attempted.
         what: String,
-        /// The system's answer.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// Something did not come true in time.
+    /// A condition was not met in time.
     #[error(transparent)]
     TooLate(#[from] patience::TooLate),
     /// A program under test ended by itself.
     #[error("{program} ended ({status}); its last words:\n{words}")]
     Ended {
-        /// Its name.
+        /// The program's name.
         program: String,
-        /// How it ended.
+        /// The exit status.
         status: String,
-        /// The tail of its log.
+        /// The end of its log.
         words: String,
     },
-    /// Something was asked for that cannot be.
+    /// Any other error, described in text.
     #[error("{0}")]
     Asked(String),
-    /// Packets left the pipeline without a decision.
+    /// Packets left the pipeline without a verdict.
     #[error("no stage decided on {0} packets: a defect of Weir; `weir trace` shows such a packet")]
     Undecided(u64),
 }
 
 impl LabError {
-    /// Names what was tried when the system said no; to be used with `map_err`.
+    /// Adds what was attempted to a system error; for `map_err`.
     pub fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
         let what = what.into();
         move |source| Self::Io { what, source }
     }
 
-    /// The same for `nix`, which has an error type of its own.
+    /// Does the same for `nix`, which has its own error type.
     pub fn errno(what: impl Into<String>) -> impl FnOnce(nix::errno::Errno) -> Self {
         let what = what.into();
         move |source| Self::Io { what, source: source.into() }

@@ -1,5 +1,5 @@
-//! A generator of spoofed packets: requests that are never continued, fragments without a rest,
-//! packets that expire on their way, and forged packets about connections of others.
+//! A generator of spoofed packets: requests that are never continued, first fragments without the
+//! rest, packets whose TTL expires on the path, and forged packets of other hosts' connections.
 
 use super::error::{LabError, Result};
 use super::netns::Netns;
@@ -12,11 +12,11 @@ use std::time::Duration;
 
 /// The frontend's port whose backends answer a SYN.
 pub const ANSWERING: u16 = 81;
-/// The frontend's port whose backends answer nothing.
+/// The frontend's port whose backends never answer.
 pub const SILENT: u16 = 82;
 /// The frontend's UDP port.
 pub const DATAGRAMS: u16 = 53;
-/// The network that spoofed packets come from, 198.18.0.0/15: 131,072 addresses.
+/// The source network of spoofed packets, 198.18.0.0/15: 131,072 addresses.
 pub const SOURCES: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
 
 /// IPPROTO_RAW: the sender writes the whole IP header (`man 7 raw`).
@@ -24,23 +24,23 @@ const RAW: i32 = 255;
 const SYN: u8 = 2;
 const RST: u8 = 4;
 const TTL: u8 = 64;
-/// More fragments follow, the first is at 0 (RFC 791).
+/// The flag that more fragments follow, with offset 0 (RFC 791).
 const FIRST_FRAGMENT: u16 = 0x2000;
-/// The kinds of packets, one after the other.
+/// The number of kinds of packets, which are sent in turn.
 const KINDS: u32 = 8;
 
-/// What to send.
+/// The parameters of a flood.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Packets in all.
+    /// Total number of packets.
     pub packets: u32,
     /// Packets between two pauses.
     pub burst: u32,
     /// The pause.
     pub pause: Duration,
-    /// The server of the connections that are attacked.
+    /// The server of the connections under attack.
     pub server: SocketAddrV4,
-    /// Their clients.
+    /// The clients of those connections.
     pub victims: Vec<SocketAddrV4>,
 }
 
@@ -48,8 +48,8 @@ pub struct Plan {
 pub struct Flood(JoinHandle<Result<u32>>);
 
 impl Flood {
-    /// Begins to send from `clients`, where packets with any source leave towards Weir; packets
-    /// with invented gateway endpoints come from a node of the gateway in `cloud`.
+    /// Starts to send from `clients`, where packets with any source leave towards Weir; packets
+    /// with spoofed gateway endpoints are sent by a gateway node in `cloud`.
     pub fn start(clients: &Netns, cloud: &Netns, plan: Plan) -> Result<Self> {
         let raw =
             clients.run(|| Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(RAW))))?;
@@ -61,12 +61,12 @@ impl Flood {
         thread.map(Flood).map_err(LabError::io("a thread for a flood"))
     }
 
-    /// Whether all packets were sent.
+    /// Returns whether all packets were sent.
     pub fn finished(&self) -> bool {
         self.0.is_finished()
     }
 
-    /// Waits for the end; returns how many packets the system took.
+    /// Waits for the end; returns the number of packets that the kernel accepted.
     pub fn finish(self) -> Result<u32> {
         self.0.join().map_err(|_| LabError::Asked("the flood panicked".into()))?
     }
@@ -78,7 +78,7 @@ fn send(raw: &Socket, node: &UdpSocket, plan: &Plan) -> Result<u32> {
         if n % plan.burst == 0 {
             std::thread::sleep(plan.pause);
         }
-        // A full queue refuses packets, as a real one loses them.
+        // A full queue rejects packets, as a real network drops them.
         let sent = match packet(n, plan) {
             Packet::Plain(to, bytes) => raw.send_to(&bytes, &SocketAddrV4::new(to, 0).into()),
             Packet::Tunneled(bytes) => node.send_to(&bytes, (INGRESS, GENEVE_PORT)),
@@ -89,13 +89,13 @@ fn send(raw: &Socket, node: &UdpSocket, plan: &Plan) -> Result<u32> {
 }
 
 enum Packet {
-    /// From a client, by whatever way its packets go.
+    /// From a client, by its normal route.
     Plain(Ipv4Addr, Vec<u8>),
-    /// By a gateway's node, GENEVE header first.
+    /// From a gateway node, starting with the GENEVE header.
     Tunneled(Vec<u8>),
 }
 
-/// The packet with this number.
+/// Builds the packet with this number.
 fn packet(n: u32, plan: &Plan) -> Packet {
     let address = u32::from(SOURCES) + n % 0x2_0000;
     let source = SocketAddrV4::new(address.into(), 1_024 + (n % 60_000) as u16);
@@ -111,7 +111,7 @@ fn packet(n: u32, plan: &Plan) -> Packet {
             plain(udp4(from, (FRONTEND, DATAGRAMS), &[b"spoofed"], true))
         }
         3 => {
-            // Of a datagram of 40 bytes or more, of which the rest never comes.
+            // The first fragment of a datagram of at least 40 bytes whose rest never arrives.
             let datagram = udp4((*source.ip(), source.port()), (FRONTEND, DATAGRAMS), &[], false);
             let load = [&datagram[20..], &[0; 24]].concat();
             let header = Ip { id: n as u16, fragment: FIRST_FRAGMENT, ttl: TTL, protocol: UDP };
@@ -132,7 +132,7 @@ fn packet(n: u32, plan: &Plan) -> Packet {
     }
 }
 
-/// What differs between IPv4 headers.
+/// The fields that differ between IPv4 headers.
 struct Ip {
     id: u16,
     fragment: u16,
@@ -166,8 +166,8 @@ fn tcp(from: SocketAddrV4, to: SocketAddrV4, flags: u8, sequence: u32, ttl: u8) 
     ip(src, dst, Ip { id: 0, fragment: 0, ttl, protocol: TCP }, &segment)
 }
 
-/// An ICMP error that claims that a server's packet to a client did not pass, with a sequence
-/// number that its sender could only guess.
+/// Builds an ICMP error about a server's packet to a client that was too big, with a guessed
+/// sequence number.
 fn too_big(router: Ipv4Addr, server: SocketAddrV4, client: SocketAddrV4, guess: u32) -> Vec<u8> {
     let quoted = tcp(server, client, 0x10, guess.wrapping_mul(0x9e37_79b9), TTL);
     let mut error = vec![3, 4, 0, 0, 0, 0, 2, 40];

@@ -1,15 +1,15 @@
-//! A folder of a lab's own, on disk and in shared memory, that is gone when the lab is gone.
+//! A lab's directories, on disk and in shared memory, which are removed with the lab.
 
 use super::error::{LabError, Result};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const PREFIX: &str = "weir-lab-";
-/// Where labs of the kernel's plane have their maps.
+/// The parent of the kernel maps of labs with the XDP plane.
 const MAPS: &str = "/sys/fs/bpf";
 
-/// Two folders: one for files, one for the region. Both are removed at the end; what a killed lab
-/// left is removed by the next one, which tells it by the process number in the name.
+/// Two directories: one for files, one for the region. Both are removed on drop; those of a
+/// killed lab are removed by the next one, which recognizes them by the process id in the name.
 #[derive(Debug)]
 pub struct Folder {
     files: PathBuf,
@@ -22,7 +22,7 @@ fn roots() -> [PathBuf; 2] {
 }
 
 impl Folder {
-    /// Makes both. With `WEIR_LAB_KEEP=1` in the environment the files stay, to be looked at.
+    /// Creates both. With `WEIR_LAB_KEEP=1` in the environment the files are kept for inspection.
     pub fn new() -> Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         roots().iter().for_each(|root| sweep(root, PREFIX));
@@ -37,24 +37,24 @@ impl Folder {
         Ok(Self { files, shared, keep: std::env::var_os("WEIR_LAB_KEEP").is_some() })
     }
 
-    /// A path for a file.
+    /// Returns a path for a file.
     pub fn file(&self, name: &str) -> PathBuf {
         self.files.join(name)
     }
 
-    /// A path in shared memory.
+    /// Returns a path in shared memory.
     pub fn shared(&self, name: &str) -> PathBuf {
         self.shared.join(name)
     }
 
-    /// Where the region's maps lie under plane xdp: this lab's own, or another's would be taken
-    /// over.
+    /// Returns the directory of the region's maps with plane xdp, unique to this lab; a shared
+    /// one would be taken over.
     pub fn maps(&self) -> PathBuf {
         let name = self.shared.to_string_lossy().replace('/', "-");
         format!("{MAPS}/weir{name}").into()
     }
 
-    /// Writes a file in one step: readers see the old content or the new one.
+    /// Writes a file atomically: readers see the old content or the new one.
     pub fn write(&self, name: &str, content: &str) -> Result<PathBuf> {
         let (path, fresh) = (self.file(name), self.file(&format!("{name}.new")));
         std::fs::write(&fresh, content)
@@ -64,13 +64,14 @@ impl Folder {
     }
 }
 
-/// Removes the folders of all labs of this process, for a program that ends without unwinding.
+/// Removes the directories of all labs of this process, for a program that ends without
+/// unwinding.
 pub fn remove_all() {
     let own = format!("{PREFIX}{}-", std::process::id());
     for entry in roots().iter().filter_map(|root| std::fs::read_dir(root).ok()).flatten().flatten()
     {
         if entry.file_name().to_string_lossy().starts_with(&own) {
-            // What can't be removed now is swept by the next lab.
+            // Leftovers are removed by the next lab.
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }
@@ -78,9 +79,9 @@ pub fn remove_all() {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Mostly gone already: only a lab that failed leaves kernel maps.
+        // Usually absent: only a failed lab leaves kernel maps.
         let _ = std::fs::remove_dir_all(self.maps());
-        // What can't be removed now is swept by the next lab.
+        // Leftovers are removed by the next lab.
         let _ = std::fs::remove_dir_all(&self.shared);
         if self.keep {
             eprintln!("the lab's files stay in {}", self.files.display());
@@ -90,7 +91,7 @@ impl Drop for Folder {
     }
 }
 
-/// Removes what labs left whose process is no more.
+/// Removes the directories of labs whose process has ended.
 fn sweep(root: &Path, prefix: &str) {
     for entry in std::fs::read_dir(root).into_iter().flatten().flatten() {
         let name = entry.file_name();

@@ -1,9 +1,9 @@
-//! The emulated AWS gateway: takes packets from a TUN device, sends them to an appliance as a
-//! Gateway Load Balancer does, and checks byte by byte what comes back.
+//! The emulated AWS gateway: reads packets from a TUN device, sends them to an appliance as a
+//! Gateway Load Balancer does, and checks returning packets byte by byte.
 //!
-//! It has up to two sides. *Near* is where clients are; *far*, if there is one, is where the
-//! addresses behind the appliance live, so that a flow that the appliance only returns reaches a
-//! server. The wire is an interface with one address for each gateway node.
+//! It has up to two sides. *Near* is the clients' side; *far*, which is optional, has the
+//! addresses behind the appliance, so that a flow that the appliance only returns reaches a
+//! server. The wire is an interface with one address per gateway node.
 
 mod back;
 pub mod ledger;
@@ -26,7 +26,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use wire_socket::Wire;
 
-/// What the gateway's threads share.
+/// The state that the gateway's threads share.
 struct Shared {
     ledger: Mutex<Ledger>,
     wire: Wire,
@@ -36,7 +36,7 @@ struct Shared {
     stop: AtomicBool,
 }
 
-/// A packet for a client, and when it is due.
+/// A packet for a client, and the time of its delivery.
 type Delayed = (Instant, Vec<u8>);
 
 /// A running gateway.
@@ -88,17 +88,18 @@ impl Gateway {
         Ok(Self { shared, threads, patience })
     }
 
-    /// The account so far.
+    /// Returns the report so far.
     pub fn report(&self) -> Report {
         self.shared.ledger().report()
     }
 
-    /// From now on only these packets are sent to appliances; the others are held, and counted.
+    /// Sets which packets are sent to appliances from now on; the others are held and counted.
     pub fn admit(&self, admits: Admits) {
         self.shared.ledger().admit(admits);
     }
 
-    /// Waits until nothing has come or gone for half a second: connections that end still do so.
+    /// Waits until no packet was sent or received for half a second, so that closing connections
+    /// finish.
     pub fn wait_until_at_rest(&self) {
         for _ in 0..60 {
             let before = self.report();
@@ -111,7 +112,7 @@ impl Gateway {
         }
     }
 
-    /// Stops: waits for what is still on its way, at most as long as a packet may take.
+    /// Stops the gateway after waiting for packets under way, at most for a packet's time limit.
     pub fn stop(mut self) -> Result<Report> {
         let deadline = Instant::now() + self.patience + Duration::from_millis(500);
         while self.report().awaited > 0 && Instant::now() < deadline {
@@ -131,7 +132,7 @@ impl Drop for Gateway {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // Reached without `stop` only while unwinding from something worse.
+            // Threads are left here only when an error already unwinds.
             let _ = thread.join();
         }
     }
@@ -146,12 +147,12 @@ impl Shared {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// One side's packets, to the appliances.
+    /// Sends one side's packets to the appliances.
     fn take(&self, side: &Tun) -> Result<()> {
         let mut buffer = vec![0; LARGEST];
         while !self.stopped() {
             let Some(inner) = side.read(&mut buffer)? else { continue };
-            // Noted before it is sent: the answer may be faster than this thread.
+            // Recorded before it is sent: the answer may arrive before this thread continues.
             let outgoing = self.ledger().outgoing(inner, Instant::now());
             if let Some((to, packet)) = outgoing
                 && !self.wire.send(to, &packet)
@@ -162,7 +163,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The wire's packets, to the sides.
+    /// Delivers the wire's packets to the sides.
     fn receive(&self) -> Result<()> {
         let mut buffer = vec![0; LARGEST];
         let mut swept = Instant::now();
@@ -179,7 +180,7 @@ impl Shared {
                 let taken = match (side, &self.far, delay) {
                     (Side::Far, Some(far), _) => far.write(inner),
                     (_, _, Some((_, delay, packets))) if inner[0] >> 4 == 4 => {
-                        // Counted as delivered when it is.
+                        // Counted on delivery.
                         let _ = packets.send((Instant::now() + *delay, inner.to_vec()));
                         continue;
                     }
@@ -191,7 +192,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The packets for one client, each when it is due.
+    /// Delivers one client's packets at their times.
     fn deliver_when_due(&self, packets: &Receiver<Delayed>) -> Result<()> {
         while !self.stopped() {
             let Ok((due, packet)) = packets.recv_timeout(GLANCE) else { continue };

@@ -1,5 +1,5 @@
-//! The main journey: real HTTP through both gateways while the backend set changes, and what can be
-//! said about it afterwards. `make demo` shows it, a test asserts it.
+//! The main scenario: real HTTP through both gateways while the backend set changes, and its
+//! results. `make demo` shows it, a test asserts it.
 
 use super::client::Seen;
 use super::error::Result;
@@ -19,57 +19,57 @@ mod totals;
 pub use claims::Claim;
 pub use totals::{Totals, Wires, at_rest};
 
-/// How much is asked.
+/// The size of the scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Requests to the service through each gateway.
     pub requests: u64,
     /// The pause of each of the eight workers after each request.
     pub pause: Duration,
-    /// How often the onlooker is called.
+    /// The interval between calls of the observer.
     pub glance: Duration,
 }
 
-/// How it goes, for an onlooker.
+/// The current progress, for an observer.
 pub struct Progress<'j> {
-    /// What is happening, in a sentence.
+    /// The current step, in a sentence.
     pub step: &'j str,
-    /// Since the first request.
+    /// The time since the first request.
     pub elapsed: Duration,
-    /// Clients so far: name and what it saw.
+    /// The clients' results so far, by name.
     pub clients: Vec<(&'static str, Seen)>,
-    /// Services with their backends, with the lab's names for the backends.
+    /// Services with their backends, which have the lab's names.
     pub services: Vec<ServiceNow>,
     /// Drops by reason.
     pub drops: Vec<DropNow>,
-    /// The gateway's account.
+    /// The gateway's report.
     pub gateway: Report,
 }
 
-/// What came of it.
+/// The results.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Clients by name: `aws`, `azure` to the service, kept alive for ten requests; `aws-steady`,
-    /// `azure-steady` on one connection for the whole time; `aws-beyond`, `azure-beyond` to a
-    /// server that is no service.
+    /// Clients by name: `aws`, `azure` use the service with ten requests per connection;
+    /// `aws-steady`, `azure-steady` with one connection for the whole time; `aws-beyond`,
+    /// `azure-beyond` use a server without a service.
     pub clients: Vec<(&'static str, Seen)>,
-    /// The gateway's account.
+    /// The gateway's report.
     pub gateway: Report,
-    /// Weir's own account.
+    /// Weir's packet counters.
     pub totals: Totals,
-    /// The kernel's account of the wires.
+    /// The kernel's counters of the wires.
     pub wires: Wires,
     /// Services at the end.
     pub services: Vec<ServiceNow>,
     /// Connections that the terminating backend accepted after all lcores had acknowledged.
     pub late_connections: u64,
-    /// Requests that it answered after that, on connections that it had.
+    /// Requests that it answered after that, on existing connections.
     pub kept_requests: u64,
-    /// How long after the change of the file the lcores had acknowledged.
+    /// The time from the change of the file to the lcores' acknowledgment.
     pub change_took: [Duration; 2],
-    /// From the first request to the last answer.
+    /// The time from the first request to the last response.
     pub took: Duration,
-    /// How the daemons ended on SIGTERM, if it was not in time and with status 0.
+    /// The exit of a daemon that did not end on SIGTERM in time and with status 0, if any.
     pub ended_badly: Option<String>,
 }
 
@@ -85,7 +85,7 @@ struct Stage<'s> {
     look: &'s mut dyn FnMut(&Progress<'_>),
 }
 
-/// The service with these backends: a host's number and the backend's state.
+/// Returns the service with these backends: the index of a host and the backend's state.
 pub fn service(lab: &Lab, backends: &[(usize, &'static str)]) -> Service {
     let backend = |(at, state): &(usize, &'static str)| Backend {
         address: lab.hosts[*at].address.to_string(),
@@ -101,12 +101,12 @@ pub fn service(lab: &Lab, backends: &[(usize, &'static str)]) -> Service {
     }
 }
 
-/// The gateway that makes it hard: cookies and nodes change all the time.
+/// Returns a demanding gateway setup: cookies and nodes change all the time.
 pub fn restless() -> Setup {
     Setup { churn: 23, roam: 101, ..Setup::default() }
 }
 
-/// Runs the journey. The lab must have four hosts; `look` is called now and then.
+/// Runs the scenario. The lab must have four hosts; `look` is called at intervals.
 pub fn run(lab: &mut Lab, plan: Plan, look: &mut dyn FnMut(&Progress<'_>)) -> Result<Outcome> {
     let first = [service(lab, &[(0, "active"), (1, "active"), (2, "active")])];
     let gateway = lab.aws_gateway(restless())?;
@@ -154,7 +154,7 @@ pub fn run(lab: &mut Lab, plan: Plan, look: &mut dyn FnMut(&Progress<'_>)) -> Re
 }
 
 impl Stage<'_> {
-    /// Calls the onlooker until each main client has so many more answers, right or wrong.
+    /// Calls the observer until each main client has `more` further responses, right or wrong.
     fn answers(&mut self, more: u64, step: &str) -> Result<()> {
         let requests = self.traffic.answered() + more;
         let what = format!("{requests} answers through each gateway");
@@ -180,9 +180,9 @@ impl Stage<'_> {
         })?
     }
 
-    /// A connection that was being made at the moment of the switch may still come about: waits
-    /// until a host has got none for a second. One that goes on getting some is the reader's to
-    /// judge.
+    /// Waits until a host has accepted no connection for a second: one that was being established
+    /// at the switch may still complete. If connections continue, the caller's assertions detect
+    /// it.
     fn no_more_connections(&mut self, host: usize) -> Result<()> {
         let accepted = |stage: &Self| {
             stage.lab.hosts[host].server.served().connections.load(Ordering::Relaxed)

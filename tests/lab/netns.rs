@@ -1,9 +1,9 @@
-//! A network namespace that nobody has to clean up.
+//! A network namespace that is cleaned up automatically.
 //!
-//! It has no name in `/run/netns`: a thread of ours holds it, and with the last thread, child and
-//! open file it is gone, devices and all, even when the lab is killed with SIGKILL. Commands and
-//! children are started by the holding thread, for a child inherits the namespace of the thread
-//! that starts it.
+//! It has no name in `/run/netns`: a thread of this process holds it, and it disappears with its
+//! last thread, child and open file, including its devices, even if the lab is killed with
+//! SIGKILL. The holding thread starts commands and children, because a child inherits the
+//! namespace of the thread that starts it.
 
 use super::error::{LabError, Result};
 use nix::sched::{CloneFlags, setns, unshare};
@@ -31,7 +31,7 @@ impl std::fmt::Debug for Netns {
     }
 }
 
-/// Fails with what to type unless the process is root.
+/// Returns an error with the remedy unless the process is root.
 pub fn need_root() -> Result<()> {
     if nix::unistd::geteuid().is_root() {
         return Ok(());
@@ -40,8 +40,8 @@ pub fn need_root() -> Result<()> {
 }
 
 impl Netns {
-    /// Makes a namespace with nothing in it but `lo`, which is up. IPv6 is off on every device but
-    /// where it is switched on by [`Netns::sysctl`]: the kernel's own chatter would be counted.
+    /// Creates a namespace with only `lo`, which is up. IPv6 is disabled on every device unless
+    /// enabled by [`Netns::sysctl`]: packets that the kernel sends on its own would be counted.
     pub fn new(name: &str) -> Result<Self> {
         need_root()?;
         let (ready, made) = channel();
@@ -75,13 +75,13 @@ impl Netns {
         Ok(this)
     }
 
-    /// The name in messages.
+    /// Returns the name for messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// A path that other programs can open while this process lives: `nsenter --net=PATH`, and
-    /// `ip link add ... netns PATH`.
+    /// Returns a path that other programs can open while this process lives: `nsenter
+    /// --net=PATH`, and `ip link add ... netns PATH`.
     pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd())
     }
@@ -90,7 +90,7 @@ impl Netns {
     pub fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
         let (done, result) = channel();
         let job: Job = Box::new(move || {
-            // Nobody waits any more only when the waiting thread itself was unwound.
+            // The receiver is gone only if the waiting thread was unwound.
             let _ = done.send(work());
         });
         let gone = || LabError::Asked(format!("the thread of namespace {} died", self.name));
@@ -98,7 +98,7 @@ impl Netns {
         result.recv().map_err(|_| gone())
     }
 
-    /// Starts a thread that lives in this namespace.
+    /// Starts a thread in this namespace.
     pub fn thread<T: Send + 'static>(
         &self,
         name: &str,
@@ -115,12 +115,12 @@ impl Netns {
             .map_err(LabError::io(format!("a thread named {name}")))
     }
 
-    /// Runs a command to its end and returns what it wrote to standard output.
+    /// Runs a command to its end and returns its standard output.
     pub fn command(&self, program: &str, args: &[&str]) -> Result<String> {
         self.fed(program, args, "")
     }
 
-    /// The same with `input` on standard input.
+    /// Runs a command with `input` on its standard input.
     pub fn fed(&self, program: &str, args: &[&str], input: &str) -> Result<String> {
         let place = self.name.clone();
         let (program, input) = (program.to_owned(), input.to_owned());
@@ -128,12 +128,12 @@ impl Netns {
         self.run(move || complete(&place, &program, &args, &input))?
     }
 
-    /// Runs several lines of `ip` in one go: `ns.ip(&["link set v0 up", "route add ..."])`.
+    /// Runs several lines of `ip` as one batch: `ns.ip(&["link set v0 up", "route add ..."])`.
     pub fn ip(&self, lines: &[&str]) -> Result<()> {
         self.fed("ip", &["-batch", "-"], &(lines.join("\n") + "\n")).map(drop).map_err(
             |e| match e {
                 LabError::Command { place, status, said, .. } => {
-                    // `ip` names the line by number only: "Command failed -:2".
+                    // `ip` reports only the number of the line: "Command failed -:2".
                     let line =
                         said.rsplit("-:").next().and_then(|n| n.trim().parse::<usize>().ok());
                     let typed = line.and_then(|n| lines.get(n - 1)).copied().unwrap_or("-batch -");
@@ -144,7 +144,7 @@ impl Netns {
         )
     }
 
-    /// Sets `/proc/sys/net/KEY` as this namespace sees it.
+    /// Sets `/proc/sys/net/KEY` in this namespace.
     pub fn sysctl(&self, key: &str, value: &str) -> Result<()> {
         let path = format!("/proc/sys/net/{key}");
         let value = value.to_owned();
@@ -153,8 +153,9 @@ impl Netns {
         })?
     }
 
-    /// Starts a child here that dies with us: `setpriv` asks the kernel for a SIGKILL at the death
-    /// of the holding thread, so that not even a killed lab leaves a polling lcore behind.
+    /// Starts a child in this namespace that ends with this process: by `setpriv` the kernel
+    /// sends it SIGKILL at the death of the holding thread, so that even a killed lab leaves no
+    /// polling lcore behind.
     pub fn spawn(
         &self,
         program: &str,
@@ -181,13 +182,13 @@ impl Drop for Netns {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            // A panic in a job was already printed by the thread that it happened on.
+            // A panic in a job was already printed by its thread.
             let _ = thread.join();
         }
     }
 }
 
-/// The Debian package of a program that the lab calls.
+/// Returns the Debian package of a program that the lab uses.
 fn package(program: &str) -> &'static str {
     match program {
         "ip" => "iproute2",
@@ -202,7 +203,7 @@ fn package(program: &str) -> &'static str {
     }
 }
 
-/// Runs a command to its end in whatever namespace the calling thread is in.
+/// Runs a command to its end in the calling thread's namespace.
 pub fn complete(place: &str, program: &str, args: &[String], input: &str) -> Result<String> {
     let command = format!("{program} {}", args.join(" "));
     let mut child = Command::new(program)
@@ -218,7 +219,7 @@ pub fn complete(place: &str, program: &str, args: &[String], input: &str) -> Res
             _ => LabError::Io { what: command.clone(), source },
         })?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A command that ends without reading says why by its status.
+        // A command that ends without reading reports the reason by its status.
         let _ = stdin.write_all(input.as_bytes());
     }
     let output = child.wait_with_output().map_err(LabError::io(command.clone()))?;

@@ -1,20 +1,20 @@
-//! What moves packets.
+//! The data plane under test.
 
-/// What moves packets.
+/// The data plane under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plane {
-    /// A poll loop, by DPDK.
+    /// A DPDK poll loop.
     Dpdk,
-    /// A program in the kernel.
+    /// An XDP program in the kernel.
     Xdp {
-        /// In the driver, and not in the stack. A veth's needs a program at its peer as well, which
-        /// the namespaces' ends have not unless a test attaches one.
+        /// Native mode, in the driver, rather than generic mode. A veth then also needs a program
+        /// at its peer, which the namespaces' ends lack unless a test attaches one.
         native: bool,
     },
 }
 
 impl Plane {
-    /// The plane that is asked for in the environment: `PLANE=xdp`, or else DPDK.
+    /// Returns the plane selected in the environment: XDP for `PLANE=xdp`, otherwise DPDK.
     pub fn asked() -> Self {
         match std::env::var_os("PLANE").is_some_and(|plane| plane == "xdp") {
             true => Self::Xdp { native: false },
@@ -22,17 +22,17 @@ impl Plane {
         }
     }
 
-    /// Whether packets are moved in the kernel.
+    /// Returns whether the plane is XDP.
     pub fn is_xdp(self) -> bool {
         self != Self::Dpdk
     }
 
-    /// The program that moves packets, or has the kernel do it.
+    /// Returns the name of the program that moves packets or loads the XDP program.
     pub fn mover(self) -> &'static str {
         if self.is_xdp() { "ebpf-fallback" } else { "fastpath" }
     }
 
-    /// Its keys: one at the top, one of `[fastpath]`.
+    /// Returns its configuration keys: one at the top level, one of `[fastpath]`.
     pub fn keys(self) -> [&'static str; 2] {
         match self {
             Self::Dpdk => ["plane = \"dpdk\"", ""],

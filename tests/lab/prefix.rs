@@ -1,18 +1,18 @@
-//! An address prefix, as people write it: `10.0.1.0/24`, `2001:db8::/64`, or one address.
+//! Address prefixes in text form: `10.0.1.0/24`, `2001:db8::/64`, or a single address.
 
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// Addresses that begin alike.
+/// An address prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
-    /// Any address in it.
+    /// Any address in the prefix.
     pub address: IpAddr,
-    /// How many bits are alike: 0 to 32 for IPv4, 0 to 128 for IPv6.
+    /// The prefix length: 0 to 32 for IPv4, 0 to 128 for IPv6.
     pub len: u8,
 }
 
-/// An address's bits, left-aligned, and how many it has.
+/// Returns an address's bits, left-aligned, and their number.
 fn bits(address: IpAddr) -> (u128, u8) {
     match address {
         IpAddr::V4(v4) => (u128::from(v4.to_bits()) << 96, 32),
@@ -21,7 +21,7 @@ fn bits(address: IpAddr) -> (u128, u8) {
 }
 
 impl Prefix {
-    /// Whether `address` is of this family and begins so.
+    /// Returns whether `address` is of this family and within the prefix.
     pub fn contains(&self, address: IpAddr) -> bool {
         let ((ours, width), (theirs, other)) = (bits(self.address), bits(address));
         let differ = (ours ^ theirs).checked_shr(128 - u32::from(self.len)).unwrap_or(0);

@@ -1,4 +1,5 @@
-//! A daemon under test: started in a namespace, its log kept, killed at the latest with the lab.
+//! A daemon under test: started in a namespace, with its log kept, killed with the lab at the
+//! latest.
 
 use super::error::{LabError, Result};
 use super::netns::Netns;
@@ -17,8 +18,8 @@ pub struct Process {
     log: PathBuf,
 }
 
-/// Where programs of ours are: `WEIR_BIN_DIR`, or beside the running program (a test's lies one
-/// folder deeper).
+/// Returns the path of a program of this repository: in `WEIR_BIN_DIR`, or next to the running
+/// program (a test is one directory deeper).
 pub fn find(program: &str, package: &str) -> Result<PathBuf> {
     let folder = match std::env::var_os("WEIR_BIN_DIR") {
         Some(folder) => PathBuf::from(folder),
@@ -41,7 +42,7 @@ pub fn find(program: &str, package: &str) -> Result<PathBuf> {
 }
 
 impl Process {
-    /// Starts `path` in `ns`; what it writes is appended to `log`.
+    /// Starts `path` in `ns`; its output is appended to `log`.
     pub fn start(
         ns: &Netns,
         path: &Path,
@@ -56,12 +57,12 @@ impl Process {
         Ok(Self { name, child, log })
     }
 
-    /// How it ended, if it did.
+    /// Returns the exit status if it has ended.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         self.child.try_wait().map_err(LabError::io(format!("asking for {}", self.name)))
     }
 
-    /// Fails with its last words if it ended.
+    /// Returns an error with the end of its log if it has ended.
     pub fn must_live(&mut self) -> Result<()> {
         match self.ended()? {
             None => Ok(()),
@@ -77,21 +78,21 @@ impl Process {
         }
     }
 
-    /// All that it wrote.
+    /// Returns its complete log.
     pub fn log(&self) -> String {
         std::fs::read(&self.log)
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             .unwrap_or_default()
     }
 
-    /// The last 20 lines that it wrote.
+    /// Returns the last 20 lines of its log.
     pub fn last_words(&self) -> String {
         let log = self.log();
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(20)..].join("\n")
     }
 
-    /// Its process number.
+    /// Returns its process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -102,7 +103,7 @@ impl Process {
         kill(pid, signal).map_err(LabError::errno(format!("{signal} to {}", self.name)))
     }
 
-    /// Asks it to end and waits; it must do so in time, and with status 0.
+    /// Sends SIGTERM and waits; it must end in time and with status 0.
     pub fn stop(mut self, patience: Duration) -> Result<()> {
         self.signal(Signal::SIGTERM)?;
         let status = self.wait(patience)?;
@@ -112,7 +113,7 @@ impl Process {
         }
     }
 
-    /// Ends it without a chance to say anything.
+    /// Kills it with SIGKILL.
     pub fn kill(mut self) -> Result<ExitStatus> {
         self.signal(Signal::SIGKILL)?;
         self.wait(Duration::from_secs(10))
@@ -128,7 +129,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended already; then there is nothing to kill.
+        // It may have ended already; the kill then fails.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

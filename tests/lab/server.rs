@@ -1,7 +1,7 @@
-//! A small real HTTP/1.1 server: says its name, and gives bodies that a client can check.
+//! A small HTTP/1.1 server that reports its name and sends bodies that a client can verify.
 //!
-//! `GET /SEED/LENGTH` gives LENGTH bytes made from SEED by [`body_byte`]; the header `x-backend`
-//! says who answered. Connections are kept alive until the client closes.
+//! `GET /SEED/LENGTH` returns LENGTH bytes derived from SEED by [`body_byte`]; the header
+//! `x-backend` contains the server's name. Connections are kept alive until the client closes.
 
 use super::error::{LabError, Result};
 use super::netns::Netns;
@@ -12,16 +12,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The largest body that is given: more than any test asks for.
+/// The maximum body length in bytes, beyond any test's.
 const LARGEST: usize = 64 << 20;
 
-/// What a body consists of, so that a byte at the wrong place is seen.
+/// Returns the byte of a body at an offset, so that a misplaced byte is detected.
 pub fn body_byte(seed: u64, at: usize) -> u8 {
     let mixed = (seed ^ at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 56) as u8
 }
 
-/// What a server did so far.
+/// The counters of a server.
 #[derive(Debug, Default)]
 pub struct Served {
     /// Connections accepted.
@@ -58,17 +58,17 @@ impl Server {
         Ok(Self { name: name.to_owned(), address, served, stop, thread })
     }
 
-    /// Its name, as clients see it.
+    /// Returns its name, as clients see it.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where it listens.
+    /// Returns the address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What it did so far.
+    /// Returns the counters.
     pub fn served(&self) -> &Served {
         &self.served
     }
@@ -78,7 +78,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic there was printed there.
+            // A panic there was already printed.
             let _ = thread.join();
         }
     }
@@ -86,7 +86,8 @@ impl Drop for Server {
 
 fn accept(listener: &TcpListener, name: &str, served: &Arc<Served>, stop: &Arc<AtomicBool>) {
     while !stop.load(Ordering::Relaxed) {
-        // Waiting is bounded, so that a stop is noticed; an error here ends with the namespace.
+        // The wait is bounded, so that a stop is noticed; an error means that the namespace has
+        // ended.
         if super::tun::wait(listener).is_err() {
             return;
         }
@@ -94,7 +95,7 @@ fn accept(listener: &TcpListener, name: &str, served: &Arc<Served>, stop: &Arc<A
             served.connections.fetch_add(1, Ordering::Relaxed);
             let (name, served, stop) = (name.to_owned(), served.clone(), stop.clone());
             let work = move || {
-                // A client that goes away in the middle is the client's failure to report.
+                // A client that disconnects early reports that failure itself.
                 let _ = serve(stream, &name, &served, &stop);
             };
             if std::thread::Builder::new().name("http-connection".into()).spawn(work).is_err() {
@@ -107,7 +108,7 @@ fn accept(listener: &TcpListener, name: &str, served: &Arc<Served>, stop: &Arc<A
 fn serve(stream: TcpStream, name: &str, served: &Served, stop: &AtomicBool) -> std::io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_nodelay(true)?;
-    // An idle connection is given up after a minute: its thread must end some time.
+    // An idle connection is closed after a minute, so that its thread ends.
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
     let (mut reader, mut writer) = (BufReader::new(stream.try_clone()?), BufWriter::new(stream));
     let mut line = String::new();
@@ -135,7 +136,7 @@ fn serve(stream: TcpStream, name: &str, served: &Served, stop: &AtomicBool) -> s
             let body: Vec<u8> = (chunk..end).map(|at| body_byte(seed, at)).collect();
             writer.write_all(&body)?;
         }
-        // Counted before it leaves, so that a client's count is never ahead of ours.
+        // Counted before it is sent, so that a client's count never exceeds the server's.
         served.requests.fetch_add(1, Ordering::Relaxed);
         writer.flush()?;
         if close {
@@ -145,7 +146,7 @@ fn serve(stream: TcpStream, name: &str, served: &Served, stop: &AtomicBool) -> s
     Ok(())
 }
 
-/// `GET /SEED/LENGTH HTTP/1.1`
+/// Parses `GET /SEED/LENGTH HTTP/1.1`.
 fn parse(line: &str) -> Option<(u64, usize)> {
     let path = line.strip_prefix("GET /")?.split(' ').next()?;
     let (seed, len) = path.split_once('/')?;

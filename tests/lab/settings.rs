@@ -6,20 +6,20 @@ pub use super::plane::Plane;
 use super::topology::{EGRESS, EGRESS6, INGRESS, INGRESS6, MTU};
 use std::fmt::Write;
 
-/// What differs between the labs.
+/// The settings that differ between labs.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What moves packets.
+    /// The data plane.
     pub plane: Plane,
-    /// CPUs that poll.
+    /// CPUs for polling lcores.
     pub lcores: Vec<u16>,
-    /// Flows remembered at once.
+    /// The maximum number of flows.
     pub max_flows: u32,
-    /// The AWS gateway's largest inner packet.
+    /// The AWS gateway's maximum inner packet, in bytes.
     pub aws_inner_mtu: u16,
     /// `reply` or `drop`.
     pub too_big: &'static str,
-    /// Azure: cross from one tunnel to the other.
+    /// Azure: forward from one tunnel to the other.
     pub cross: bool,
     /// IPv6 on the backends' side.
     pub ipv6: bool,
@@ -46,7 +46,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Writes `weir.toml` for a lab's folder.
+    /// Writes `weir.toml` into a lab's directory.
     pub fn write(&self, folder: &Folder) -> Result<()> {
         folder.write("weir.toml", &self.text(folder)).map(drop)
     }
@@ -61,9 +61,9 @@ impl Settings {
         let ingress6 = if self.ingress6 { format!(", \"{INGRESS6}/64\"") } else { String::new() };
         let (services, region) = (folder.file("services.toml"), folder.shared("region"));
         let (socket, state) = (folder.file("control.sock"), folder.file("state"));
-        // A file as an operator writes it.
-        // The af_packet PMD cuts frames to 2,048 bytes unless told their size. 9,216 holds one of
-        // 9,001 + 18 bytes and its own header, and fits into a buffer; four fill nine pages.
+        // The file as an operator would write it.
+        // The af_packet PMD truncates frames to 2,048 bytes by default. 9,216 fits a frame of
+        // 9,001 + 18 bytes with its header, and fits into a buffer; four fill nine pages.
         let buffers = 4_096 + 4_096 * lcores.len();
         let ring = format!("framesz=9216,blocksz=36864,qpairs={}", lcores.len());
         let maps = folder.maps();
@@ -138,7 +138,7 @@ pub struct Backend {
     pub address: String,
     /// Its port; 0 keeps the frontend's.
     pub port: u16,
-    /// Its share.
+    /// Its weight.
     pub weight: u16,
     /// `active`, `terminating`, `quarantined` or `maintenance`.
     pub state: &'static str,
@@ -149,15 +149,15 @@ pub struct Backend {
 pub struct Service {
     /// Its name.
     pub name: String,
-    /// `nat`, `tunnel` or `dsr`, with the keys that belong to it: `mode = "nat"`.
+    /// `nat`, `tunnel` or `dsr`, with the related keys: `mode = "nat"`.
     pub mode: String,
     /// Addresses with port and protocol.
     pub frontends: Vec<(String, u16, &'static str)>,
-    /// Who serves.
+    /// Its backends.
     pub backends: Vec<Backend>,
 }
 
-/// Writes `services.toml` in one step, as an operator's tool should.
+/// Writes `services.toml` atomically, as an operator's tool should.
 pub fn write_services(folder: &Folder, services: &[Service]) -> Result<()> {
     let mut text = String::new();
     for Service { name, mode, frontends, backends } in services {

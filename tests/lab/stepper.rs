@@ -1,4 +1,4 @@
-//! A daemon's polling thread, stopped at the very instruction where it hurts most to be killed.
+//! Single-steps a daemon's polling thread, to kill it at a chosen instruction.
 
 use super::error::{LabError, Result};
 use super::process::Process;
@@ -11,11 +11,11 @@ use std::mem::offset_of;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
-/// Words that a CPU can watch at the same time.
+/// The number of words that a CPU can watch at the same time.
 pub const WATCHED: usize = 4;
 
-/// The first polling lcore of a fastpath, traced by the thread that made this and stopped. When it
-/// is dropped, the lcore runs on untraced.
+/// The first polling lcore of a fastpath, stopped and traced by the thread that created this. On
+/// drop, the lcore continues untraced.
 #[derive(Debug)]
 pub struct Stepper {
     process: u32,
@@ -24,8 +24,8 @@ pub struct Stepper {
 }
 
 impl Stepper {
-    /// Stops the polling lcore of a running fastpath. DPDK names its threads by its version, all
-    /// with "worker" in it.
+    /// Stops the polling lcore of a running fastpath. DPDK's thread names depend on its version;
+    /// all contain "worker".
     pub fn seize(fastpath: &Process) -> Result<Self> {
         let folder = format!("/proc/{}/task", fastpath.id());
         let threads = std::fs::read_dir(&folder).map_err(LabError::io(folder.clone()))?;
@@ -43,8 +43,8 @@ impl Stepper {
         Ok(this)
     }
 
-    /// From now on it stops when it writes one of these words, which it must have mapped from the
-    /// same file as we have.
+    /// Stops it from now on at each write to one of these words, which it must have mapped from
+    /// the same file as this process.
     pub fn watch(&self, words: [&AtomicU64; WATCHED]) -> Result<()> {
         /// Two bits each: watch writes, of eight bytes (Intel's manual, volume 3, 18.2.4).
         const WRITES_OF_EIGHT_BYTES: u64 = 0b10_01;
@@ -65,8 +65,8 @@ impl Stepper {
         done.map_err(LabError::errno("setting a watchpoint"))
     }
 
-    /// Lets it run until it has just written a watched word. False, and it runs still, when it did
-    /// not do so in time.
+    /// Continues it until it has just written a watched word. Returns false, with the lcore still
+    /// running, if it did not in time.
     pub fn run_until_written(&mut self, patience: Duration) -> Result<bool> {
         ptrace::cont(self.thread, None).map_err(LabError::errno("continuing an lcore"))?;
         let begun = Instant::now();
@@ -81,16 +81,16 @@ impl Stepper {
         Ok(false)
     }
 
-    /// Lets it execute one instruction.
+    /// Executes one instruction.
     pub fn step(&mut self) -> Result<()> {
         ptrace::step(self.thread, None).map_err(LabError::errno("stepping an lcore"))?;
         self.wait()
     }
 
-    /// Kills the whole process with the thread where it is now.
+    /// Kills the whole process with the thread at its current instruction.
     pub fn kill(mut self, fastpath: Process) -> Result<()> {
         fastpath.signal(Signal::SIGKILL)?;
-        // Its parent is told of its end only when its tracer was.
+        // The parent is notified of the end only after the tracer was.
         while !self.gone {
             self.wait()?;
         }
@@ -110,7 +110,8 @@ impl Stepper {
 
 impl Drop for Stepper {
     fn drop(&mut self) {
-        // Only a stopped thread can be let go. Where these fail it is gone already, or was stopped.
+        // Only a stopped thread can be detached. If these calls fail it is gone, or was stopped
+        // already.
         if !self.gone {
             let _ = ptrace::interrupt(self.thread).map(|()| self.wait());
             let _ = self.poke(7, 0);
@@ -119,7 +120,8 @@ impl Drop for Stepper {
     }
 }
 
-/// Where another process has mapped what lies at `address` of ours, of the same file.
+/// Returns the address at which another process has mapped what is at `address` here, from the
+/// same file.
 fn translate(address: u64, process: u32) -> Result<u64> {
     let own = mappings(std::process::id())?;
     let unmapped = || LabError::Asked(format!("{address:#x} is not in a file that both map"));

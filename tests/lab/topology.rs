@@ -1,4 +1,5 @@
-//! The lab's namespaces and wires, with every trap of a virtual network disarmed.
+//! The lab's namespaces and wires, with the offloads and automatic answers of virtual networks
+//! off.
 
 use super::error::Result;
 use super::folder::Folder;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 /// Weir's address on the gateways' side.
 pub const INGRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 10);
-/// Weir's IPv6 address on the gateways' side, where there is any.
+/// Weir's IPv6 address on the gateways' side, if enabled.
 pub const INGRESS6: Ipv6Addr = Ipv6Addr::new(0xfd00, 1, 0, 0, 0, 0, 0, 0x10);
 /// Weir's address on the backends' side, which is also its NAT address.
 pub const EGRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 10);
@@ -31,54 +32,54 @@ pub const AWS_CLIENTS: [Ipv4Addr; 4] = [
 ];
 /// A client with IPv6 inside the AWS gateway's tunnel.
 pub const AWS_CLIENT6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xc, 0, 0, 0, 0, 1);
-/// A server with IPv6 behind the AWS gateway that is no service of Weir's.
+/// An IPv6 server behind the AWS gateway without a service in Weir.
 pub const AWS_SERVER6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xf, 0, 0, 0, 0, 9);
 /// Weir's IPv6 address on the backends' side.
 pub const EGRESS6: Ipv6Addr = Ipv6Addr::new(0xfd00, 2, 0, 0, 0, 0, 0, 0x10);
-/// A server behind the AWS gateway that is no service of Weir's.
+/// A server behind the AWS gateway without a service in Weir.
 pub const AWS_SERVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 9);
 /// A client that comes through the Azure gateway.
 pub const AZURE_CLIENT: Ipv4Addr = Ipv4Addr::new(172, 16, 1, 1);
-/// A server behind the Azure gateway that is no service of Weir's.
+/// A server behind the Azure gateway without a service in Weir.
 pub const AZURE_SERVER: Ipv4Addr = Ipv4Addr::new(172, 16, 9, 9);
-/// The service that most clients ask for.
+/// The frontend that most clients use.
 pub const FRONTEND: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 10);
 /// The port of the hosts' HTTP servers.
 pub const HTTP: u16 = 8_080;
-/// The MTU of the wires: what a cloud's jumbo interface has.
+/// The MTU of the wires, that of a cloud's jumbo interface.
 pub const MTU: u16 = 9_001;
 
-/// Inner MAC addresses of the two ends of the Azure gateway's tunnels. They differ, for the kernel
-/// drops an inner frame that comes from the device's own address.
+/// Inner MAC addresses of the two ends of the Azure gateway's tunnels. They differ, because the
+/// kernel drops an inner frame with the device's own source address.
 const AZURE_MACS: [&str; 2] = ["02:00:00:00:a2:0e", "02:00:00:00:a2:01"];
 
 /// A machine behind Weir.
 pub struct Host {
-    /// Its name, which its server says as well.
+    /// Its name, which its server reports.
     pub name: String,
     /// Its address.
     pub address: Ipv4Addr,
     /// Its IPv6 address, once the lab has any.
     pub address6: Ipv6Addr,
-    /// Where it lives.
+    /// Its namespace.
     pub ns: Arc<Netns>,
     /// Its HTTP server on [`HTTP`].
     pub server: Server,
 }
 
-/// All the namespaces, wired.
+/// All namespaces with their wires.
 pub struct Lab {
-    /// The gateways' own side.
+    /// The gateways.
     pub cloud: Netns,
     /// The appliance.
     pub weir: Arc<Netns>,
     /// The network behind the appliance.
     pub lan: Netns,
-    /// Clients and the server of the AWS gateway.
+    /// Clients and server of the AWS gateway.
     pub aws: [Netns; 2],
     /// Client and server of the Azure gateway.
     pub azure: [Netns; 2],
-    /// The servers that are no services: returned traffic reaches them.
+    /// The servers without a service, which returned traffic reaches.
     pub beyond: Vec<Server>,
     /// The backends.
     pub hosts: Vec<Host>,
@@ -87,7 +88,7 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Wires a lab with one backend for each name, at 10.0.2.11 and on.
+    /// Creates a lab with one backend per name, at 10.0.2.11 and following.
     pub fn new(hosts: &[&str]) -> Result<Self> {
         let folder = Arc::new(Folder::new()?);
         let mut lab = Self {
@@ -108,8 +109,8 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Gives the appliance's kernel its ports, or keeps it away from them, as the plane wants it:
-    /// what an operator does by binding a NIC to another driver.
+    /// Attaches the appliance's kernel to its ports or detaches it, depending on the plane: what
+    /// an operator does by binding a NIC to another driver.
     pub fn suit(&self, plane: Plane) -> Result<()> {
         suit(&self.weir, &["in0", "eg0"], plane)
     }
@@ -137,9 +138,9 @@ impl Lab {
         Ok(())
     }
 
-    /// Both tunnels of the Azure gateway, external and internal, by VNI and port: made beside the
-    /// wire, so that their outer packets go over it, then moved to where their inner packets come
-    /// from. Those that there were are replaced; connections live on.
+    /// Creates both tunnels of the Azure gateway, external and internal, by VNI and port: next to
+    /// the wire, so that their outer packets use it, then moved to the namespaces of their inner
+    /// packets. Existing ones are replaced; connections survive.
     pub fn azure_tunnels(&self, ends: [(u32, u16); 2]) -> Result<()> {
         for (side, (name, (vni, port))) in
             ["external", "internal"].into_iter().zip(ends).enumerate()
@@ -163,15 +164,15 @@ impl Lab {
                 &format!("addr add {own}/32 dev {name}"),
                 &format!("route add {hop}/32 dev {name}"),
                 &format!("route add default via {hop} dev {name}"),
-                // The other end's address, as the cloud's fabric would give it.
+                // The other end's address, which the cloud's fabric would supply.
                 &format!("neigh add {hop} lladdr {other} dev {name} nud permanent"),
             ])?;
         }
         Ok(())
     }
 
-    /// Gives the AWS gateway's sides and the hosts IPv6 addresses as well; after `aws_gateway`. The
-    /// outer packets stay IPv4, as they are on AWS.
+    /// Adds IPv6 addresses to the AWS gateway's sides and to the hosts; call after `aws_gateway`.
+    /// The outer packets remain IPv4, as on AWS.
     pub fn add_ipv6(&self) -> Result<()> {
         let sides = [("near", AWS_CLIENT6), ("far", AWS_SERVER6)];
         for (ns, (device, address)) in self.aws.iter().zip(sides) {
@@ -182,7 +183,7 @@ impl Lab {
             ])?;
         }
         for host in &self.hosts {
-            // No router speaks here, and nothing is to be asked of one.
+            // There is no router to solicit here.
             host.ns.sysctl("ipv6/conf/eth0/accept_ra", "0")?;
             host.ns.sysctl("ipv6/conf/eth0/disable_ipv6", "0")?;
             host.ns.ip(&[
@@ -202,7 +203,8 @@ impl Lab {
         self.lan.ip(&[&format!("link set {port} master br0")])?;
         ns.ip(&[
             &format!("addr add {address}/24 dev eth0"),
-            // Answers of a backend that serves by direct return go to the clients by Weir's arm.
+            // With direct server return, a backend's answers to clients are routed through Weir's
+            // port.
             &format!("route add default via {EGRESS} dev eth0"),
         ])?;
         let server = Server::start(&ns, name, (Ipv6Addr::UNSPECIFIED, HTTP).into())?;
@@ -211,7 +213,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Starts the AWS gateway; `setup` says how it behaves, its addresses are the lab's.
+    /// Starts the AWS gateway with the behavior of `setup` and the lab's addresses.
     pub fn aws_gateway(&mut self, setup: Setup) -> Result<Gateway> {
         let [client, server] = &self.aws;
         let (near, far) = (Tun::new(client, "near", 8_500)?, Tun::new(server, "far", 8_500)?);
@@ -243,7 +245,7 @@ impl Lab {
     }
 }
 
-/// Wires two namespaces, both ends up, no offload on either.
+/// Connects two namespaces by a veth pair, both ends up, without offloads.
 pub fn veth((a, one): (&Netns, &str), (b, two): (&Netns, &str)) -> Result<()> {
     a.ip(&[&format!(
         "link add {one} mtu {MTU} txqueuelen 10000 type veth peer name {two} mtu {MTU} \
@@ -257,26 +259,27 @@ pub fn veth((a, one): (&Netns, &str), (b, two): (&Netns, &str)) -> Result<()> {
     Ok(())
 }
 
-/// A virtual wire hands on what real hardware would have finished: 64 kB frames, and checksums that
-/// are not there. No poll loop can be expected to take these.
+/// Disables offloads: a virtual wire passes on what real hardware would have completed, 64 kB
+/// frames and missing checksums, which no poll loop can be expected to accept.
 fn no_offloads(ns: &Netns, name: &str) -> Result<()> {
     let args = ["-K", name, "tx", "off", "tso", "off", "gso", "off", "gro", "off"];
     ns.command("ethtool", &args).map(drop)
 }
 
-/// Gives the kernel of an appliance's namespace these ports, or keeps it away from them, as the
-/// plane wants it.
+/// Attaches the kernel of an appliance's namespace to these ports or detaches it, depending on
+/// the plane.
 pub fn suit(ns: &Netns, ports: &[&str], plane: Plane) -> Result<()> {
     if plane.is_xdp() { speak(ns, ports) } else { quiet(ns, ports) }
 }
 
-/// Keeps the kernel of the appliance's namespace away from the ports.
+/// Keeps the kernel of the appliance's namespace from using the ports.
 ///
-/// Under the af_packet PMD it sees every frame too. The ports have no address, but the exception
-/// TAPs beside them do, and a Linux host answers for all its addresses on all its interfaces: it
-/// would answer ARP and probes a second time. Tried here (6.18, nftables 1.0.6): a packet socket
-/// takes its copy before the `netdev` ingress hook, so a drop there blinds the kernel and not the
-/// PMD. Without nf_tables, `arp_ignore` 8 and `rp_filter` 1 silence most of it; they are set too.
+/// With the af_packet PMD the kernel sees every frame too. The ports have no address, but the
+/// exception TAPs beside them do, and a Linux host answers for all its addresses on all its
+/// interfaces: it would answer ARP and probes a second time. Verified with Linux 6.18 and
+/// nftables 1.0.6: a packet socket takes its copy before the `netdev` ingress hook, so a drop
+/// there hides frames from the kernel and not from the PMD. Without nf_tables, `arp_ignore` 8 and
+/// `rp_filter` 1 suppress most answers; they are set too.
 fn quiet(ns: &Netns, ports: &[&str]) -> Result<()> {
     let chains: Vec<String> = ports
         .iter()
@@ -292,13 +295,13 @@ fn quiet(ns: &Netns, ports: &[&str]) -> Result<()> {
     ports.iter().try_for_each(|port| answers(ns, port, ["8", "1"]))
 }
 
-/// Takes [`quiet`] back.
+/// Reverts [`quiet`].
 fn speak(ns: &Netns, ports: &[&str]) -> Result<()> {
     ns.fed("nft", &["-f", "-"], NO_TABLE)?;
     ports.iter().try_for_each(|port| answers(ns, port, ["0", "0"]))
 }
 
-/// Removes the lab's table, whether it is there or not.
+/// Removes the lab's table, whether it exists or not.
 const NO_TABLE: &str = "table netdev lab\ndelete table netdev lab\n";
 
 fn answers(ns: &Netns, port: &str, [arp_ignore, rp_filter]: [&str; 2]) -> Result<()> {

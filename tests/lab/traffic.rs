@@ -1,5 +1,5 @@
-//! Six clients at once: through each gateway to the service, to the service on connections that
-//! last, and to a server that is no service.
+//! Six concurrent clients: through each gateway to the service, to the service on long-lived
+//! connections, and to a server without a service.
 
 use super::client::{Client, Load, Seen};
 use super::error::Result;
@@ -8,22 +8,22 @@ use patience::{met, poll};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// How long so many answers may take.
+/// The time limit for a number of responses.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// The clients that decide when it is over.
+/// The clients that determine the progress.
 const MAIN: [&str; 2] = ["aws", "azure"];
 
-/// Those that ask servers which are no service.
+/// The clients of servers without a service.
 const BEYOND: [&str; 2] = ["aws-beyond", "azure-beyond"];
 
-/// The running clients, by name: `aws` and `azure` keep a connection for ten requests; `aws-steady`
-/// and `azure-steady` keep 24 for the whole time; `aws-beyond` and `azure-beyond` ask servers that
-/// are no service.
+/// The running clients, by name: `aws` and `azure` make ten requests per connection; `aws-steady`
+/// and `azure-steady` keep 24 connections for the whole time; `aws-beyond` and `azure-beyond` use
+/// servers without a service.
 pub struct Traffic(Vec<(&'static str, Client)>);
 
 impl Traffic {
-    /// Starts all of them, with this pause after each request of a worker.
+    /// Starts all clients, with this pause after each request of a worker.
     pub fn start(lab: &Lab, pause: Duration) -> Result<Self> {
         let web = SocketAddr::from((FRONTEND, 80));
         let sources: Vec<IpAddr> = AWS_CLIENTS.iter().map(|a| IpAddr::V4(*a)).collect();
@@ -36,8 +36,9 @@ impl Traffic {
         let mut clients = Vec::new();
         for ((ns, sources, beyond), names) in ways.into_iter().zip(names) {
             let usual = Load { sources, pause, per_connection: 10, ..Load::new(web, u64::MAX) };
-            // So many that each backend has some of them: of three, one is passed by 48 connections
-            // once in 280 million times. They ask as often as six would with the others' pause.
+            // Enough connections that each backend gets some: of three backends, a given one is
+            // missed by 48 connections once in 280 million times. Their request rate equals that of
+            // six workers with the others' pause.
             let pause = pause * 4;
             let steady = Load { workers: 24, per_connection: u64::MAX, pause, ..usual.clone() };
             let beyond = Load { target: beyond, workers: 2, ..usual.clone() };
@@ -48,7 +49,7 @@ impl Traffic {
         Ok(Self(clients))
     }
 
-    /// Requests of the slower main client so far, answered rightly or not.
+    /// Returns the responses of the slower main client so far, correct or not.
     pub fn answered(&self) -> u64 {
         self.slowest(&MAIN)
     }
@@ -58,17 +59,17 @@ impl Traffic {
         seen.map(|(_, seen)| seen.right + seen.failed).min().unwrap_or(0)
     }
 
-    /// What each saw so far.
+    /// Returns the results so far.
     pub fn seen(&self) -> Vec<(&'static str, Seen)> {
         self.0.iter().map(|(name, client)| (*name, client.seen())).collect()
     }
 
-    /// Waits until each main client has at least `requests` answers, right or wrong.
+    /// Waits until each main client has at least `requests` responses, right or wrong.
     pub fn until(&self, requests: u64) -> Result<()> {
         self.wait(&MAIN, requests)
     }
 
-    /// Waits until each gateway has returned that many requests, and their answers.
+    /// Waits until each gateway has returned `requests` requests and their responses.
     pub fn until_returned(&self, requests: u64) -> Result<()> {
         self.wait(&BEYOND, requests)
     }
@@ -79,7 +80,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// Lets each client come to the end of the request that it is at.
+    /// Lets each client complete its current request, and returns the results.
     pub fn finish(self) -> Result<Vec<(&'static str, Seen)>> {
         self.0.iter().for_each(|(_, client)| client.no_more());
         self.0.into_iter().map(|(name, client)| Ok((name, client.finish()?))).collect()

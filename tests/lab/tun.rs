@@ -1,4 +1,4 @@
-//! A TUN device in a namespace, and reading from it without waiting for ever.
+//! A TUN device in a namespace, with reads that time out.
 
 use super::error::{LabError, Result};
 use super::netns::Netns;
@@ -7,18 +7,18 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 
-/// Larger than any packet that a lab device carries.
+/// Buffer size that exceeds any packet of a lab device.
 pub const LARGEST: usize = 65_536;
 
-/// How often a reading thread looks whether it is to stop.
+/// The interval at which a reading thread checks whether to stop.
 pub const GLANCE: Duration = Duration::from_millis(100);
 
-/// A TUN device; it is gone when this is dropped.
+/// A TUN device, removed on drop.
 pub struct Tun(SyncDevice);
 
 impl Tun {
-    /// Makes (or takes over) TUN device `name` in the calling thread's namespace, with this MTU.
-    /// It is up, and has no address yet.
+    /// Creates (or takes over) TUN device `name` in the calling thread's namespace, with this
+    /// MTU. It is up and has no address.
     pub fn here(name: &str, mtu: u16) -> Result<Self> {
         let device = DeviceBuilder::new()
             .name(name)
@@ -34,13 +34,14 @@ impl Tun {
         Ok(Self(device))
     }
 
-    /// The same in `ns`.
+    /// Creates the device in `ns`.
     pub fn new(ns: &Netns, name: &str, mtu: u16) -> Result<Self> {
         let name = name.to_owned();
         ns.run(move || Self::here(&name, mtu))?
     }
 
-    /// The next packet that the kernel sends into the device; `None` when none came for a while.
+    /// Returns the next packet that the kernel sends into the device, or `None` if none arrived
+    /// for a while.
     pub fn read<'b>(&self, buffer: &'b mut [u8]) -> Result<Option<&'b mut [u8]>> {
         match self.0.recv(buffer) {
             Ok(len) => return Ok(Some(&mut buffer[..len])),
@@ -51,14 +52,14 @@ impl Tun {
         Ok(None)
     }
 
-    /// Hands a packet to the kernel. `false` when the kernel did not want it: the device is down,
-    /// or its queue is full; a real wire loses packets as well.
+    /// Passes a packet to the kernel. Returns false if the kernel did not accept it because the
+    /// device is down or its queue is full; a real wire loses packets as well.
     pub fn write(&self, packet: &[u8]) -> bool {
         self.0.send(packet).is_ok()
     }
 }
 
-/// Waits until `source` can be read, or for a [`GLANCE`].
+/// Waits until `source` is readable, at most for [`GLANCE`].
 pub fn wait(source: &impl AsFd) -> Result<()> {
     let mut fds = [PollFd::new(source.as_fd(), PollFlags::POLLIN)];
     let timeout = PollTimeout::try_from(GLANCE).unwrap_or(PollTimeout::ZERO);

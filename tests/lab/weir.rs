@@ -1,5 +1,5 @@
-//! Weir as its operator runs it: both daemons in the appliance's namespace, asked over the control
-//! socket and probed over the network.
+//! Weir as its operator runs it: both daemons in the appliance's namespace, queried over the
+//! control socket and probed over the network.
 
 use super::error::{LabError, Result};
 use super::folder::Folder;
@@ -18,23 +18,23 @@ use std::sync::Arc;
 use std::time::Duration;
 use tables::reason::DropReason;
 
-/// How long the daemons may take to become able.
+/// The time limit for the daemons to become able.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A service as `GET /services` of the control socket says it; the fields that the lab looks at.
+/// A service in `GET /services` of the control socket, with the fields that the lab uses.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ServiceNow {
     /// Its name.
     pub name: String,
     /// Packets from clients.
     pub packets: u64,
-    /// Packets dropped after the service was found.
+    /// Packets dropped after the service was matched.
     pub drops: u64,
     /// Its backends.
     pub backends: Vec<BackendNow>,
 }
 
-/// A backend of it.
+/// A backend of a service.
 #[derive(Clone, Debug, Deserialize)]
 pub struct BackendNow {
     /// Its address.
@@ -45,35 +45,35 @@ pub struct BackendNow {
     pub packets: u64,
     /// Flows begun with it.
     pub new_flows: u64,
-    /// Flows alive now.
+    /// Live flows.
     pub flows: u64,
 }
 
-/// The part of `GET /status` that the lab looks at.
+/// The fields of `GET /status` that the lab uses.
 #[derive(Clone, Debug, Deserialize)]
 pub struct StatusNow {
-    /// A probe is told that traffic may come.
+    /// Whether health probes succeed.
     pub able: bool,
-    /// Why not.
+    /// Why they fail.
     pub reasons: Vec<String>,
-    /// Generation last committed.
+    /// The last committed generation.
     pub generation: u32,
-    /// Generation that every lcore serves.
+    /// The generation that every lcore serves.
     pub acknowledged: u32,
-    /// What became of the configuration file.
+    /// The status of the configuration file.
     pub config_file: FileNow,
     /// Next hops of the backends.
     pub next_hops: NextHopsNow,
 }
 
-/// What became of a watched file.
+/// The status of a watched file.
 #[derive(Clone, Debug, Deserialize)]
 pub struct FileNow {
-    /// Why it was refused, if it was.
+    /// The error, if the file was rejected.
     pub refused: Option<String>,
 }
 
-/// A page of `GET /flows`; the fields that the lab looks at.
+/// A page of `GET /flows`, with the fields that the lab uses.
 #[derive(Clone, Debug, Deserialize)]
 pub struct FlowsNow {
     /// The flows.
@@ -83,31 +83,31 @@ pub struct FlowsNow {
 /// One live flow.
 #[derive(Clone, Debug, Deserialize)]
 pub struct FlowNow {
-    /// Who began it.
+    /// The client's address and port.
     pub client: String,
-    /// Name of the tunnel that it came by.
+    /// Name of the tunnel that it arrived through.
     pub gateway: String,
     /// Seconds since its last packet.
     pub idle_s: u32,
 }
 
-/// A row of `GET /checks`; the fields that the lab looks at.
+/// A row of `GET /checks`, with the fields that the lab uses.
 #[derive(Clone, Debug, Deserialize)]
 pub struct CheckNow {
-    /// The backend, `10.0.2.11:80/TCP`.
+    /// The backend, such as `10.0.2.11:80/TCP`.
     pub backend: String,
     /// `unknown`, `healthy`, `unhealthy` or `unprobed`.
     pub state: String,
-    /// What the last probe saw.
+    /// The result of the last probe.
     pub why: String,
 }
 
-/// How many next hops backends need, and how many of them have a MAC address.
+/// The number of next hops that backends need, and of those with a MAC address.
 #[derive(Clone, Debug, Deserialize)]
 pub struct NextHopsNow {
-    /// Needed.
+    /// Needed next hops.
     pub wanted: usize,
-    /// Known.
+    /// Resolved next hops.
     pub known: usize,
 }
 
@@ -118,7 +118,7 @@ pub struct DropNow {
     pub arm: String,
     /// The reason.
     pub reason: String,
-    /// How many packets.
+    /// The number of packets.
     pub packets: u64,
 }
 
@@ -127,9 +127,9 @@ pub struct Weir {
     ns: Arc<Netns>,
     folder: Arc<Folder>,
     plane: Plane,
-    /// Variables of both daemons, beside our own.
+    /// Environment variables for both daemons, in addition to those of this process.
     pub environment: Vec<(String, String)>,
-    /// The poll loop, if it runs.
+    /// The data plane process, if it runs.
     pub fastpath: Option<Process>,
     /// The control process, if it runs.
     pub slowpath: Option<Process>,
@@ -146,8 +146,9 @@ impl Weir {
         Ok(weir)
     }
 
-    /// Waits until all backends' next hops are known: Weir is able before, for a backend that is
-    /// down must not keep it from serving, but a first packet would be dropped as `no-neighbour`.
+    /// Waits until all backends' next hops are resolved. Weir is able before that, since a
+    /// backend that is down must not prevent service, but a first packet would be dropped as
+    /// `no-neighbour`.
     pub fn wait_for_next_hops(&mut self) -> Result<()> {
         self.wait_for("the MAC addresses of all next hops", PATIENCE, |weir| {
             let now = weir.status()?;
@@ -155,7 +156,7 @@ impl Weir {
         })
     }
 
-    /// Writes the configuration, starts nothing.
+    /// Writes the configuration and starts nothing.
     pub fn prepare(lab: &Lab, settings: &Settings, services: &[Service]) -> Result<Self> {
         settings.write(&lab.folder)?;
         write_services(&lab.folder, services)?;
@@ -163,14 +164,15 @@ impl Weir {
         Self::of(&lab.weir, &lab.folder, settings.plane)
     }
 
-    /// An appliance in this namespace, with the `weir.toml` of this folder; starts nothing.
+    /// Creates an appliance in this namespace with the `weir.toml` of this directory; starts
+    /// nothing.
     pub fn of(ns: &Arc<Netns>, folder: &Arc<Folder>, plane: Plane) -> Result<Self> {
         [plane.mover(), "slowpath"].into_iter().try_for_each(|name| find(name, name).map(drop))?;
         let (ns, folder, environment) = (ns.clone(), folder.clone(), Vec::new());
         Ok(Self { ns, folder, plane, environment, fastpath: None, slowpath: None })
     }
 
-    /// Goes over to the plane of `settings`, as README.md tells an operator to.
+    /// Switches to the plane of `settings`, as README.md describes for operators.
     pub fn go_over(&mut self, lab: &Lab, settings: &Settings) -> Result<()> {
         self.end()?;
         settings.write(&lab.folder)?;
@@ -191,7 +193,7 @@ impl Weir {
         Process::start(&self.ns, &find(program, program)?, &args, &self.environment, log)
     }
 
-    /// Starts the poll loop.
+    /// Starts the data plane process.
     pub fn start_fastpath(&mut self) -> Result<()> {
         self.fastpath = Some(self.process(self.plane.mover())?);
         Ok(())
@@ -203,12 +205,12 @@ impl Weir {
         Ok(())
     }
 
-    /// Ends the poll loop with SIGKILL.
+    /// Kills the data plane process with SIGKILL.
     pub fn kill_fastpath(&mut self) -> Result<()> {
         self.fastpath.take().map_or(Ok(()), |process| process.kill().map(drop))
     }
 
-    /// Ends the control process with SIGKILL.
+    /// Kills the control process with SIGKILL.
     pub fn kill_slowpath(&mut self) -> Result<()> {
         self.slowpath.take().map_or(Ok(()), |process| process.kill().map(drop))
     }
@@ -218,8 +220,8 @@ impl Weir {
         write_services(&self.folder, services)
     }
 
-    /// Ends both with SIGTERM, the poll loop first. Fails with its last words when one does not end
-    /// with status 0.
+    /// Ends both with SIGTERM, the data plane first. Returns an error with the log's end if one
+    /// does not end with status 0.
     pub fn stop(mut self) -> Result<()> {
         self.end()?;
         if self.plane.is_xdp() { self.detach(&["--purge"]) } else { Ok(()) }
@@ -230,7 +232,7 @@ impl Weir {
         both.into_iter().flatten().try_for_each(|process| process.stop(Duration::from_secs(10)))
     }
 
-    /// Takes the kernel's programs off.
+    /// Detaches the XDP programs.
     fn detach(&self, more: &[&str]) -> Result<()> {
         let loader = self.plane.mover();
         let (program, config) = (find(loader, loader)?, self.folder.file("weir.toml"));
@@ -239,14 +241,15 @@ impl Weir {
         self.ns.command(&program, &args).map(drop)
     }
 
-    /// Waits for the health endpoint to say 200, as a cloud would; fails early when a daemon ends.
+    /// Waits for status 200 of the health endpoint, as a cloud would; fails early if a daemon
+    /// ends.
     pub fn wait_until_able(&mut self) -> Result<()> {
         self.wait_for("a health answer of 200", PATIENCE, |weir| {
             weir.probe().map(|answer| (answer.starts_with("HTTP/1.1 200"), answer))
         })
     }
 
-    /// Waits until every lcore serves the tables last committed, and at least `generation`.
+    /// Waits until every lcore serves the last committed tables, of at least `generation`.
     pub fn wait_for_generation(&mut self, generation: u32) -> Result<()> {
         self.wait_for(&format!("generation {generation}"), PATIENCE, |weir| {
             let now = weir.status()?;
@@ -255,7 +258,7 @@ impl Weir {
         })
     }
 
-    /// Waits until `look` says yes; a failure of `look` counts as "not yet".
+    /// Waits until `look` returns true; an error of `look` counts as false.
     pub fn wait_for(
         &mut self,
         what: &str,
@@ -264,7 +267,7 @@ impl Weir {
     ) -> Result<()> {
         poll(what, patience, || {
             for process in [&mut self.fastpath, &mut self.slowpath].into_iter().flatten() {
-                // A daemon that ended ends the wait.
+                // A daemon that has ended ends the wait.
                 if let Err(ended) = process.must_live() {
                     return Ok(Err(ended));
                 }
@@ -279,7 +282,7 @@ impl Weir {
         .map_err(|late| TooLate { found: format!("{}\n{}", late.found, self.logs()), ..late })?
     }
 
-    /// The last words of both daemons.
+    /// Returns the ends of both daemons' logs.
     pub fn logs(&self) -> String {
         let both = [(self.plane.mover(), &self.fastpath), ("slowpath", &self.slowpath)];
         both.into_iter()
@@ -288,12 +291,12 @@ impl Weir {
             .collect()
     }
 
-    /// One HTTP probe of the health endpoint, on the appliance itself.
+    /// Makes one HTTP probe of the health endpoint, on the appliance itself.
     pub fn probe(&self) -> Result<String> {
         probe(&self.ns, [127, 0, 0, 1].into())
     }
 
-    /// Asks the control socket for a document.
+    /// Requests a document from the control socket.
     fn get(&self, path: &str) -> Result<String> {
         let what = || format!("asking the control socket for {path}");
         let request = Request { patience: PATIENCE, ..Request::new("GET", path) };
@@ -307,35 +310,35 @@ impl Weir {
         }
     }
 
-    /// A document of the control socket.
+    /// Requests and parses a document of the control socket.
     pub fn document<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
         let body = self.get(path)?;
         serde_json::from_str(&body)
             .map_err(|e| LabError::Asked(format!("{path} of the control socket: {e}: {body}")))
     }
 
-    /// What `weir status` shows.
+    /// Returns the document behind `weir status`.
     pub fn status(&self) -> Result<StatusNow> {
         self.document("/status")
     }
 
-    /// What `weir services` shows.
+    /// Returns the document behind `weir services`.
     pub fn services(&self) -> Result<Vec<ServiceNow>> {
         self.document("/services")
     }
 
-    /// What `weir health` shows.
+    /// Returns the document behind `weir health`.
     pub fn checks(&self) -> Result<Vec<CheckNow>> {
         self.document("/checks")
     }
 
-    /// What `weir flows --client` shows.
+    /// Returns the document behind `weir flows --client`.
     pub fn flows_of(&self, client: SocketAddr) -> Result<Vec<FlowNow>> {
         self.document(&format!("/flows?client={client}")).map(|page: FlowsNow| page.flows)
     }
 
-    /// What `weir drops` shows, without the zeroes. An undecided packet is an error in every lab,
-    /// because it shows a defect of Weir.
+    /// Returns the document behind `weir drops`, without zeros. An undecided packet is an error
+    /// in every lab, because it is a defect of Weir.
     pub fn drops(&self) -> Result<Vec<DropNow>> {
         let mut drops: Vec<DropNow> = self.document("/drops")?;
         drops.retain(|drop| drop.packets > 0);
@@ -345,13 +348,14 @@ impl Weir {
         }
     }
 
-    /// The metrics, by name with labels.
+    /// Returns the metrics, by name with labels.
     pub fn metrics(&self) -> Result<Metrics> {
         Ok(Metrics::parse(&self.get("/metrics")?))
     }
 }
 
-/// One HTTP probe of the health endpoint at `address`, as a cloud makes it; the whole answer.
+/// Makes one HTTP probe of the health endpoint at `address`, as a cloud does, and returns the
+/// complete response.
 pub fn probe(ns: &Netns, address: Ipv4Addr) -> Result<String> {
     let address = SocketAddr::from((address, 8_080));
     let asked = ns.run(move || {
@@ -363,7 +367,7 @@ pub fn probe(ns: &Netns, address: Ipv4Addr) -> Result<String> {
     asked.map_err(LabError::io(format!("probing {address} from {}", ns.name())))
 }
 
-/// One HTTP request without a library: `connection: close`, so the answer ends where it ends.
+/// Makes one HTTP request without a library: with `connection: close` the response ends at EOF.
 fn ask(stream: &mut TcpStream, path: &str) -> std::io::Result<String> {
     let request = format!("GET {path} HTTP/1.1\r\nhost: lab\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes())?;
@@ -377,7 +381,7 @@ fn ask(stream: &mut TcpStream, path: &str) -> std::io::Result<String> {
 pub struct Metrics(pub BTreeMap<String, f64>);
 
 impl Metrics {
-    /// Reads `name{labels} value` lines.
+    /// Parses lines of the form `name{labels} value`.
     pub fn parse(text: &str) -> Self {
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         let pairs = lines.filter_map(|line| {
@@ -387,13 +391,13 @@ impl Metrics {
         Self(pairs.collect())
     }
 
-    /// Whether there is any series of `name`.
+    /// Returns whether there is any series of `name`.
     pub fn has(&self, name: &str) -> bool {
         self.0.keys().any(|series| series.split('{').next() == Some(name))
     }
 
-    /// The sum of all series of `name` whose labels contain every one of `labels`, each given as
-    /// `arm="ingress"`.
+    /// Returns the sum of all series of `name` whose labels contain every one of `labels`, each
+    /// given as `arm="ingress"`.
     pub fn sum(&self, name: &str, labels: &[&str]) -> f64 {
         let matches = |series: &&String| {
             let (own, rest) = series.split_once('{').unwrap_or((series, ""));

@@ -1,5 +1,5 @@
-//! Packets as the emulated gateway reads and writes them: its own few lines on purpose, so that
-//! they are a second opinion on the `packet` crate and share none of its mistakes.
+//! Packet parsing and building for the emulated gateway, deliberately independent of the `packet`
+//! crate so that both do not share a mistake.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub const GENEVE_PORT: u16 = 6081;
 /// The option class of AWS (IANA "NVO3" registry, Amazon.com).
 pub const AWS_CLASS: u16 = 0x0108;
-/// The protocol numbers that have ports.
+/// TCP's protocol number.
 pub const TCP: u8 = 6;
 /// UDP's protocol number.
 pub const UDP: u8 = 17;
@@ -16,18 +16,18 @@ pub const ICMP: u8 = 1;
 /// ICMPv6's protocol number.
 pub const ICMP6: u8 = 58;
 
-/// Two bytes at `at`, if they are there.
+/// Returns two bytes at `at`, if they exist.
 pub fn be16(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
-/// Four bytes at `at`, if they are there.
+/// Returns four bytes at `at`, if they exist.
 pub fn be32(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// The Internet checksum over several pieces, each of even length but the last (RFC 1071). Over
-/// bytes that hold a right checksum already the result is 0.
+/// Computes the Internet checksum (RFC 1071) over several pieces, each of even length but the
+/// last. Over bytes that contain a correct checksum the result is 0.
 pub fn checksum(pieces: &[&[u8]]) -> u16 {
     let mut sum = 0u64;
     for piece in pieces {
@@ -41,7 +41,7 @@ pub fn checksum(pieces: &[&[u8]]) -> u16 {
     !(sum as u16)
 }
 
-/// The pseudo-header of RFC 768 and RFC 8200, section 8.1.
+/// Builds the pseudo-header of RFC 768 and RFC 8200, section 8.1.
 pub fn pseudo(src: IpAddr, dst: IpAddr, protocol: u8, len: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(40);
     match (src, dst) {
@@ -63,28 +63,28 @@ pub fn pseudo(src: IpAddr, dst: IpAddr, protocol: u8, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// An IP packet's header, read far enough for a gateway.
+/// The fields of an IP header that a gateway needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The sender.
+    /// The source address.
     pub src: IpAddr,
-    /// Whom it is for.
+    /// The destination address.
     pub dst: IpAddr,
-    /// What follows the header (after IPv6 extension headers).
+    /// The protocol after the header (after IPv6 extension headers).
     pub protocol: u8,
-    /// Where that begins.
+    /// The offset of its header.
     pub l4: usize,
-    /// Where the packet ends; frames may be longer.
+    /// The offset of the packet's end; frames may be longer.
     pub end: usize,
-    /// Not the first piece of a datagram, so without ports.
+    /// A fragment other than the first, so without ports.
     pub later_fragment: bool,
-    /// A piece of a datagram, be it the first.
+    /// Any fragment, including the first.
     pub fragment: bool,
 }
 
 impl Header {
-    /// Reads the header at the beginning of `packet`; `None` if it is none or cut short. A quoted
-    /// packet may end before its own length says, which `cut` allows.
+    /// Parses the header at the beginning of `packet`; `None` if it is invalid or truncated. With
+    /// `cut`, the packet may be shorter than its length field, as a quoted one is.
     pub fn read(packet: &[u8], cut: bool) -> Option<Self> {
         match packet.first()? >> 4 {
             4 => Self::read4(packet, cut),
@@ -146,8 +146,8 @@ impl Header {
         })
     }
 
-    /// Whether the checksums of header and payload are right, as far as they can be told from one
-    /// piece of a datagram. A UDP checksum of 0 over IPv4 says "none".
+    /// Returns whether the checksums of header and payload are correct, as far as one fragment of
+    /// a datagram shows. A UDP checksum of 0 over IPv4 means "none".
     pub fn sums_are_right(&self, packet: &[u8]) -> bool {
         if self.src.is_ipv4() && checksum(&[&packet[..self.l4]]) != 0 {
             return false;
@@ -170,15 +170,15 @@ impl Header {
 /// One direction of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tuple {
-    /// The sender.
+    /// The source address.
     pub src: IpAddr,
-    /// Whom it is for.
+    /// The destination address.
     pub dst: IpAddr,
     /// The IP protocol.
     pub protocol: u8,
-    /// The sender's port, an ICMP echo's identifier, or 0.
+    /// The source port, an ICMP echo's identifier, or 0.
     pub sport: u16,
-    /// The receiver's port, an ICMP echo's identifier, or 0.
+    /// The destination port, an ICMP echo's identifier, or 0.
     pub dport: u16,
 }
 
@@ -190,7 +190,7 @@ impl std::fmt::Display for Tuple {
 }
 
 impl Tuple {
-    /// The flow of `packet`.
+    /// Returns the flow of `packet`.
     pub fn of(packet: &[u8], header: &Header) -> Self {
         let Header { src, dst, protocol, l4, .. } = *header;
         let at = |at: usize| be16(packet, l4 + at).unwrap_or(0);
@@ -203,13 +203,13 @@ impl Tuple {
         Self { src, dst, protocol, sport, dport }
     }
 
-    /// The flow's other direction.
+    /// Returns the flow's other direction.
     pub fn reversed(self) -> Self {
         let Self { src, dst, protocol, sport, dport } = self;
         Self { src: dst, dst: src, protocol, sport: dport, dport: sport }
     }
 
-    /// The flow that an ICMP error in `packet` is about: what it quotes, and the quote itself.
+    /// Returns the flow that an ICMP error in `packet` quotes, and the quote itself.
     pub fn quoted<'p>(packet: &'p [u8], header: &Header) -> Option<(Self, &'p [u8])> {
         let kind = *packet.get(header.l4)?;
         let error = match header.protocol {
@@ -223,15 +223,15 @@ impl Tuple {
     }
 }
 
-/// The three options of a gateway, in the order that AWS sends them (facts: class 0x0108, types 1
-/// to 3 of 8, 8 and 4 bytes).
+/// The three options of a gateway, in the order in which AWS sends them (class 0x0108, types 1 to
+/// 3 of 8, 8 and 4 bytes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Type 1: the id of the gateway endpoint's interface.
     pub endpoint: u64,
     /// Type 2: the attachment; AWS sends 0.
     pub attachment: u64,
-    /// Type 3: the cookie that the gateway knows its flow by.
+    /// Type 3: the cookie that identifies the flow to the gateway.
     pub cookie: u32,
 }
 
@@ -239,7 +239,7 @@ pub struct Options {
 pub const GENEVE_LEN: usize = 40;
 
 impl Options {
-    /// The GENEVE header for a packet whose first byte is `first`, VNI 0.
+    /// Builds the GENEVE header for a packet whose first byte is `first`, VNI 0.
     pub fn geneve(&self, class: u16, first: u8) -> [u8; GENEVE_LEN] {
         let protocol: u16 = if first >> 4 == 6 { 0x86dd } else { 0x0800 };
         let mut header = [0; GENEVE_LEN];
@@ -258,7 +258,7 @@ impl Options {
     }
 }
 
-/// The packet as it is after so many hops: TTL or hop limit lower, the checksum made anew.
+/// Returns the packet after this many hops: TTL or hop limit decreased, the checksum updated.
 pub fn aged(packet: &[u8], hops: u8) -> Box<[u8]> {
     let mut aged: Box<[u8]> = packet.into();
     match aged[0] >> 4 {
@@ -275,8 +275,8 @@ pub fn aged(packet: &[u8], hops: u8) -> Box<[u8]> {
     aged
 }
 
-/// Puts IPv4 and UDP in front of `payload` (given in pieces). With `sum` the UDP checksum is made;
-/// otherwise it is 0, which says "none" (RFC 768) and is what gateways send.
+/// Prepends IPv4 and UDP to `payload` (given in pieces). With `sum` the UDP checksum is computed;
+/// otherwise it is 0, which means "none" (RFC 768) and is what gateways send.
 pub fn udp4(
     (src, sport): (Ipv4Addr, u16),
     (dst, dport): (Ipv4Addr, u16),

@@ -1,4 +1,4 @@
-//! Runs the comparisons: `bench`, or `bench null` for those whose title holds a word.
+//! Runs the comparisons: `bench` runs all, `bench null` those whose title contains "null".
 
 #![forbid(unsafe_code)]
 
@@ -12,43 +12,43 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Which comparisons, how long and how often.
+/// Command line: which comparisons to run, how long and how often.
 #[derive(Parser)]
 #[command(about = "Measures Weir against testpmd and a C loop in the same run")]
 struct Arguments {
-    /// Only comparisons whose title holds one of these words.
+    /// Run only comparisons whose title contains one of these words.
     words: Vec<String>,
-    /// Rounds over all cases of a comparison [default: 3, or 1 with --quick].
+    /// Set the rounds over all cases of a comparison [default: 3, or 1 with --quick].
     #[arg(long)]
     rounds: Option<usize>,
-    /// Seconds of each run; the first three do not count.
+    /// Set the seconds of each run; the first three are warm-up and do not count.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(5..))]
     seconds: u64,
-    /// Only what figures are ratios of, and those cases of Weir whose names hold this.
+    /// Run only the reference cases and those Weir cases whose names contain this.
     #[arg(long)]
     only: Option<String>,
-    /// Only what figures are ratios of and a few cases of each work, in one round.
+    /// Run one round of the reference cases and a few cases of each kind of work.
     #[arg(long)]
     quick: bool,
-    /// Names the comparisons and their cases, and ends.
+    /// List the comparisons and their cases without running them.
     #[arg(long)]
     list: bool,
 }
 
-/// Where the two programs of a memif case meet.
+/// The socket that connects the two programs of a memif case.
 const SOCKET: &str = "/run/weir-perf-memif.sock";
 
-/// Cases of Weir on one lcore between null ports, 64 bytes inside the tunnel. Each is measured with
-/// requests alone, answers alone, and both.
+/// Weir cases on one lcore between null ports, with 64-byte packets inside the tunnel. Each is
+/// measured with requests only, answers only, and both.
 struct Group {
     work: &'static str,
     family: u8,
     flows: u32,
-    /// Pairs of a gateway's endpoint and node.
+    /// Combinations of a gateway endpoint and a gateway node.
     pairs: u32,
-    /// Frames have left the first two caches before a stage reads them.
+    /// Frames are evicted from the L1 and L2 caches before a stage reads them.
     cold: bool,
-    /// Part of `--quick`.
+    /// Included in `--quick`.
     quick: bool,
 }
 
@@ -124,10 +124,10 @@ const GROUPS: &[Group] = &[
 
 const DIRECTIONS: [&str; 3] = ["requests", "answers", "both"];
 
-/// The most flows of any case.
+/// The largest number of flows in any case.
 const MILLION: u32 = 1_048_576;
 
-/// `net_null` ports for so many lcores, whose frames have the length of those that arrive there.
+/// EAL devices: `net_null` ports whose frame sizes match the traffic of each port.
 const ARMS: [&str; 4] =
     ["net_null0,size=146", "net_null1,size=78", "net_null2,size=146", "net_null3,size=78"];
 
@@ -142,7 +142,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
-    // Two programs side by side at most, or one with its region, in pages of 2 MiB.
+    // At most two programs side by side, or one with its region, in pages of 2 MiB.
     let region = perf::world::region_pages(MILLION);
     let need = peers::MEMORY_MIB / 2 + region.max(peers::MEMORY_MIB / 2);
     let pages = if arguments.list { None } else { Some(Pages::at_least(need)) };
@@ -182,10 +182,10 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What is measured in this run.
+/// The settings of this run that all comparisons share.
 struct Suite<'a> {
     memory: Memory,
-    /// Seconds for which programs run at most.
+    /// The maximum run time of a program in seconds.
     seconds: String,
     only: Option<&'a str>,
     quick: bool,
@@ -210,7 +210,7 @@ impl Suite<'_> {
         Ok(all)
     }
 
-    /// Weir's journey on one lcore or two between null ports.
+    /// A program that runs Weir's packet path on `lcores` lcores between null ports.
     fn journey(
         &self,
         lcores: usize,
@@ -226,7 +226,7 @@ impl Suite<'_> {
         self.journey_on(eal, work, family, flows, more)
     }
 
-    /// Weir's journey with those EAL arguments.
+    /// A program that runs Weir's packet path with the given EAL arguments.
     fn journey_on(
         &self,
         eal: Vec<String>,
@@ -267,7 +267,7 @@ impl Suite<'_> {
                 }
                 let cold: &[&str] = if group.cold { &["--cold"] } else { &[] };
                 let by = |direction| [cold, &["--direction", direction]].concat();
-                // What is only returned comes by the gateway in both directions.
+                // Traffic that is returned arrives through the gateway in both directions.
                 let tracked = matches!(group.work, "tunnel" | "nat");
                 let frames = if tracked { direction } else { DIRECTIONS[0] };
                 let writes = match writes.get(&(group.cold, frames)) {
@@ -294,7 +294,7 @@ impl Suite<'_> {
         Ok(Comparison { title, cases, passes, unit: Unit::Nanoseconds })
     }
 
-    /// Each packet begins a flow.
+    /// Compares flow creation: each packet begins a flow.
     fn new_flows(&self) -> Result<Comparison, Box<dyn Error>> {
         let mut cases = Vec::new();
         for (work, name) in [("tunnel", "tunnel"), ("nat", "NAT44")] {
@@ -313,7 +313,8 @@ impl Suite<'_> {
         Ok(Comparison { title, cases, passes: None, unit: Unit::Millions })
     }
 
-    /// What counters of a service's own cost: a line for each of 1,000 services, or one for all.
+    /// Compares the cost of per-service counters: one set for each of 1,000 services, or one for
+    /// all.
     fn counters(&self) -> Result<Comparison, Box<dyn Error>> {
         let mut cases = Vec::new();
         for (work, name) in [("tunnel", "tunnel"), ("nat", "NAT44")] {
@@ -331,8 +332,8 @@ impl Suite<'_> {
         Ok(Comparison { title, cases, passes: None, unit: Unit::Nanoseconds })
     }
 
-    /// Both directions at one lcore and at two, which get the answers to each other's requests; the
-    /// best ratio that there can be is 2.
+    /// Compares both directions on one lcore and on two, where each lcore receives the answers to
+    /// the other's requests; the best possible ratio is 2.
     fn crossing(&self) -> Result<Comparison, Box<dyn Error>> {
         let mut cases = Vec::new();
         for flows in [65_536, MILLION] {
@@ -373,7 +374,7 @@ impl Suite<'_> {
     }
 }
 
-/// A program of this crate, which lies beside this one.
+/// Returns the path of another program of this crate, next to the running one.
 fn program(name: &str) -> Result<PathBuf, Box<dyn Error>> {
     let own = std::env::current_exe()?;
     let path = own.parent().unwrap_or(Path::new(".")).join(name);

@@ -1,8 +1,9 @@
-//! Floods beside honest clients, one simulation each: `floods`, or `floods --mode nat --kind syn`.
+//! Simulates floods beside honest clients, one simulation each: `floods`, or `floods --mode nat
+//! --kind syn`.
 //!
-//! Modes without NAT get 5 M spoofed packets a second. NAT gets 80 % of the flows that an lcore of
-//! this machine begins in a second, measured before; and then 5 M, at which established clients
-//! still lose nothing. What was promised and is broken ends the run with an error.
+//! Modes without NAT get 5 M spoofed packets a second. NAT gets 80 % of the flows per second that
+//! an lcore of this machine can create, measured first; and then 5 M, at which established
+//! clients still lose nothing. A broken promise ends the run with an error.
 
 #![forbid(unsafe_code)]
 
@@ -11,29 +12,29 @@ use perf::flood::{Kind, Mode, Plan, ROUND_TRIPS_MS, insert_capacity, run};
 use perf::machine::Pages;
 use std::error::Error;
 
-/// Which floods, and how large.
+/// Command line: which floods to simulate, and their size.
 #[derive(Parser)]
 #[command(name = "floods", about = "Simulates floods beside honest clients")]
 struct Arguments {
-    /// Only this mode.
+    /// Simulate only this mode.
     #[arg(long, value_enum)]
     mode: Option<Mode>,
-    /// Only this kind of flood.
+    /// Simulate only this kind of flood.
     #[arg(long, value_enum)]
     kind: Option<Kind>,
-    /// Spoofed packets a second.
+    /// Set the spoofed packets per second.
     #[arg(long, default_value_t = 5_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     rate: u64,
-    /// `region.max_flows`.
+    /// Set `region.max_flows`.
     #[arg(long, default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(1024..))]
     flows: u32,
-    /// Flows that are established before.
+    /// Set the number of flows established before the flood.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
     established: u32,
-    /// New honest flows a second.
+    /// Set the new honest flows per second.
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
     new: u32,
-    /// For how long new flows come, milliseconds; the flood goes on 300 ms longer.
+    /// Set how long new flows arrive, in milliseconds; the flood lasts 300 ms longer.
     #[arg(long, default_value_t = 1_000)]
     ms: u64,
 }

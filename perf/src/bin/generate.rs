@@ -1,9 +1,9 @@
-//! Sends frames into a port as fast as it takes them and counts what comes back.
+//! Sends frames into a port as fast as the port accepts them and counts those that return.
 //!
 //!   generate <EAL arguments> -- --kind aws --flows 1024 --seconds 8
 //!
-//! One lcore does both, so a port's two directions share it. Prints `Mpps <rate of frames that came
-//! back>` once a second, and a summary at the end.
+//! One lcore does both, so a port's two directions share it. Prints `Mpps <rate of returned
+//! frames>` once a second, and a summary at the end.
 
 #![forbid(unsafe_code)]
 
@@ -17,25 +17,25 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What to send; everything before `--` goes to DPDK.
+/// Send frames into a port and count those that return; arguments before `--` go to DPDK.
 #[derive(Parser)]
 #[command(name = "generate")]
 struct Arguments {
-    /// What the frames are.
+    /// Choose the frames to send.
     #[arg(long, value_enum, default_value = "aws")]
     kind: Kind,
-    /// Different flows, sent in turn (1 to 65536).
+    /// Set the number of flows, sent in turn (1 to 65536).
     #[arg(long, default_value_t = 1024)]
     flows: usize,
-    /// Seconds to run.
+    /// Set the seconds to run.
     #[arg(long, default_value_t = 8)]
     seconds: u64,
-    /// Send only, and count what was sent.
+    /// Send only, and count the sent frames.
     #[arg(long)]
     one_way: bool,
 }
 
-/// Frames in a burst, as the forwarders take them.
+/// Frames per burst, as in the forwarders.
 const BURST: usize = 32;
 
 fn main() -> ExitCode {
@@ -76,7 +76,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What the polling lcore owns.
+/// The state of the polling lcore.
 struct Generator {
     frames: Vec<Vec<u8>>,
     pool: Mempool,
@@ -91,7 +91,7 @@ impl Generator {
         let mut incoming = Burst::<BURST>::new();
         let mut next = 0;
         while !self.stop.load(Ordering::Relaxed) {
-            // What the port does not take now is offered again before anything new is made.
+            // Frames that the port did not accept are offered again before new ones are built.
             if outgoing.is_empty() && self.pool.alloc_bulk(&mut outgoing, BURST) {
                 for packet in outgoing.as_mut_slice() {
                     let frame = &self.frames[next];

@@ -1,18 +1,18 @@
-//! Weir's own journey: the stages between ports' receive and transmit calls.
+//! Measures Weir's packet path: the stages between a port's receive and transmit calls.
 //!
 //!   journey <EAL arguments> -- --work return --flows 1024 --seconds 8 [--stages]
 //!
-//! With one port, what arrives there is forwarded and leaves there again. Between two `net_null`
-//! ports, which give buffers without contents, each received buffer is filled with the next flow's
-//! packet before the stages see it. That filling is part of the figure; `--work refill` measures it
-//! alone. With `--stages` the time of each stage is told too.
+//! With one port, packets are forwarded and leave through the same port. Between two `net_null`
+//! ports, which supply buffers without contents, each received buffer is filled with the next
+//! flow's packet before the stages see it. The figure includes this filling; `--work refill`
+//! measures it alone. With `--stages` the time of each stage is printed too.
 //!
 //!   journey --lcores 0@0,1@0,2@1 <four net_null> -- --work nat --flows 65536 --lcores 2
 //!
-//! `--direction` says whether clients' packets are sent, backends' answers, or both in turn. With
-//! two lcores the answers to one's requests arrive at the other, and what each does alone and what
-//! they do together is printed. With `--new` each packet begins a flow. With `--cold` a frame has
-//! left the first two caches before a stage reads it.
+//! `--direction` selects clients' packets, backends' answers, or both in turn. With two lcores
+//! the answers to one lcore's requests arrive at the other; the rate of each alone and of both
+//! together is printed. With `--new` each packet begins a flow. With `--cold` a frame is evicted
+//! from the L1 and L2 caches before a stage reads it.
 
 #![forbid(unsafe_code)]
 
@@ -31,58 +31,58 @@ use tables::flow::Flows;
 use tables::reason::DropReason;
 use tables::region::Region;
 
-/// What to measure; everything before `--` goes to DPDK.
+/// Measure Weir's packet path; arguments before `--` are passed to DPDK.
 #[derive(Parser)]
 #[command(name = "journey")]
 struct Arguments {
-    /// What the packets ask for.
+    /// Choose how the packets are handled.
     #[arg(long, value_enum, default_value = "return")]
     work: Work,
-    /// The family of the packets inside the tunnel.
+    /// Choose the address family of the packets inside the tunnel.
     #[arg(long, value_enum, default_value = "4")]
     family: Family,
-    /// Different flows, in an order that no cache can guess.
+    /// Set the number of flows, in an order that caches cannot predict.
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(2..))]
     flows: u32,
-    /// Polling lcores. With two, each flow's directions meet on different ones.
+    /// Set the polling lcores; with two, a flow's directions arrive on different ones.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=2))]
     lcores: u32,
-    /// With two lcores: both poll all the time, and no rate of one alone is printed.
+    /// With two lcores: poll on both all the time, and print no rate of one alone.
     #[arg(long)]
     together: bool,
-    /// Pairs of a gateway's endpoint and node by which flows come, rounded up to a power of two.
+    /// Set the pairs of gateway endpoint and node, rounded up to a power of two.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     pairs: u32,
-    /// Services, each with ten frontends, whose flows come in turn.
+    /// Set the number of services, each with ten frontends, whose flows come in turn.
     #[arg(long, default_value_t = SERVICES,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SERVICES)))]
     services: u32,
-    /// Services with counters of their own, as `region.counted_services`.
+    /// Set the services with counters of their own, as `region.counted_services`.
     #[arg(long, default_value_t = MAX_SERVICES,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SERVICES)))]
     counted: u32,
-    /// Which packets of the flows are sent.
+    /// Choose which packets of the flows are sent.
     #[arg(long, value_enum, default_value = "requests")]
     direction: Direction,
-    /// Frames wait in a queue longer than the second-level cache before they are forwarded.
+    /// Queue frames for longer than the L2 cache holds them before they are forwarded.
     #[arg(long)]
     cold: bool,
-    /// Each packet begins a flow, of which there is room for `--flows`: the oldest of those that
-    /// nobody confirmed ends for it, as in a flood.
+    /// Begin a flow with each packet, in a table of `--flows` flows: the oldest unconfirmed flow
+    /// is evicted for it, as in a flood.
     #[arg(long, conflicts_with_all = ["direction", "pairs"])]
     new: bool,
-    /// Seconds to run.
+    /// Set the seconds to run.
     #[arg(long, default_value_t = 8)]
     seconds: u64,
-    /// Packets that a poll asks for, as `fastpath.burst`.
+    /// Set the maximum packets per poll, as `fastpath.burst`.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=64))]
     burst: u16,
-    /// Also tell the nanoseconds of each stage.
+    /// Also print the nanoseconds of each stage.
     #[arg(long)]
     stages: bool,
 }
 
-/// Flows that an lcore begins before the first of them comes again, by when it has long ended.
+/// Flows that an lcore begins before the first one repeats, which has expired long before.
 const NEW: u32 = 1 << 25;
 
 type Job = Launched<Result<[u64; STAGES.len()], Failed>>;
@@ -150,8 +150,8 @@ fn finished<T>(job: Launched<Result<T, Failed>>) -> Result<T, Box<dyn Error>> {
     Ok(job.wait().map_err(|_| "the polling lcore panicked")??)
 }
 
-/// An lcore that is fed as the arguments say. With two lcores each gets the requests of one half of
-/// the flows, and the answers to the other half's.
+/// Creates an lcore with the packet feed of the arguments. With two lcores each gets the requests
+/// of one half of the flows and the answers to the other half's.
 fn poller(
     arguments: &Arguments,
     index: u32,
@@ -192,7 +192,8 @@ fn feeds(arguments: &Arguments, index: u32, learned: &Answers) -> Vec<Feed> {
     }
     if both || direction == Direction::Answers {
         feeds.push(match work {
-            // Both directions come by the gateway. Half a round apart, as answers are.
+            // Both directions arrive through the gateway. Start half a round apart, as answers
+            // do.
             Work::Return | Work::Elsewhere => {
                 let mut order = Order::new(share);
                 for _ in 0..share / 2 {
@@ -210,7 +211,7 @@ fn feeds(arguments: &Arguments, index: u32, learned: &Answers) -> Vec<Feed> {
     feeds
 }
 
-/// Tells the rates. With two lcores: of each alone and of both together, in turn.
+/// Prints the rates. With two lcores: of each alone and of both together, in turn.
 fn tell(
     arguments: &Arguments,
     region: &Region,
@@ -268,9 +269,9 @@ fn tell(
     Ok(())
 }
 
-/// A figure counts only when every packet went where its work says. Where two lcores begin flows,
-/// the kernel may preempt one that holds a bucket, and the other drops a packet as
-/// `flow-contended`: one in 10,000 of `contending` packets may be.
+/// Fails unless every packet was handled as its work demands; otherwise the figure is invalid.
+/// Where two lcores begin flows, the kernel may preempt one that holds a bucket, and the other
+/// drops a packet as `flow-contended`: one in 10,000 of `contending` packets is tolerated.
 fn nothing_dropped(region: &Region, contending: u64) -> Result<(), String> {
     for (arm, reason) in (0..2).flat_map(|arm| DropReason::ALL.iter().map(move |r| (arm, *r))) {
         let dropped = region.counters().sum(|page| page.dropped(arm, reason));

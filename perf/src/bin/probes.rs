@@ -1,11 +1,11 @@
-//! Measures what a health probe takes beside connections that send nothing: the time of a probe
-//! from a probe source, as a ratio to the same probe with no load. Needs 12,000 descriptors
+//! Measures the latency of health probes beside connections that send nothing: the time of a
+//! probe from a probe source, as a ratio to the same probe without load. Needs 12,000 descriptors
 //! (`ulimit -Hn`); takes a minute.
 //!
-//! The cases are run in turn, round after round: without load, beside 10,000 half-open connections
-//! (opened before, from 200 loopback addresses; most of them were evicted by then), and while
-//! further ones are opened as fast as one thread can. A probe is a connection of its own, from
-//! `connect` to the end of the answer. All of them have to be answered, or there is no figure.
+//! The cases run in turn, round after round: without load, beside 10,000 half-open connections
+//! (opened before, from 200 loopback addresses; most of them have been evicted by then), and
+//! while more are opened as fast as one thread can. A probe is a connection of its own, from
+//! `connect` to the end of the response. There is a figure only if all probes are answered.
 
 #![forbid(unsafe_code)]
 
@@ -44,7 +44,7 @@ fn main() -> io::Result<()> {
         let beside = probes(addr)?;
         drop(held);
         let (during, n) = flooded(addr)?;
-        // The first round warms everything up.
+        // The first round is a warm-up.
         if round > 0 {
             opened += n;
             times.iter_mut().zip([quiet, beside, during]).for_each(|(all, one)| all.push(one));
@@ -80,7 +80,7 @@ fn serve() -> io::Result<(SocketAddr, Arc<Slots>)> {
     Ok((addr, slots))
 }
 
-/// The time of each probe.
+/// Returns the time of each probe.
 fn probes(addr: SocketAddr) -> io::Result<Vec<Duration>> {
     let one = |_| {
         let (mut text, began) = (String::new(), Instant::now());
@@ -95,7 +95,7 @@ fn probes(addr: SocketAddr) -> io::Result<Vec<Duration>> {
     (0..PROBES).map(one).collect()
 }
 
-/// The same while another thread opens connections and leaves them half-open; and how many.
+/// Returns the probe times while another thread opens half-open connections, and their number.
 fn flooded(addr: SocketAddr) -> io::Result<(Vec<Duration>, u64)> {
     let (stop, opened) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -131,7 +131,7 @@ fn connect(source: Ipv4Addr, addr: SocketAddr) -> io::Result<TcpStream> {
     Ok(socket.into())
 }
 
-/// Medians over the rounds of each round's median and 99th percentile.
+/// Prints the medians over the rounds of each round's median and 99th percentile.
 fn report(times: &[Vec<Vec<Duration>>; 3]) {
     let of_rounds = |rounds: &[Vec<Duration>], percent: usize| {
         let each = rounds.iter().map(|round| {

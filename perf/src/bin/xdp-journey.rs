@@ -1,16 +1,18 @@
-//! Measures the journey in the kernel: nanoseconds a packet, and net of what writing the packet
-//! costs. Needs root; takes two to three minutes, `--only` less.
+//! Measures the XDP packet path: nanoseconds per packet, gross and net of writing the packet.
+//! Needs root; takes two to three minutes, less with `--only`.
 //!
-//! All cases and the floors (a program that drops, one that looks one row up, one that parses, the
-//! packets written and handed to the one that drops), and one look-up in the kernel's own LRU
-//! table, in which other balancers keep their flows, are run in turn, round after round. `gross` is
-//! what the kernel's test run says of a packet, the median over all calls; lowest and highest round
-//! stand beside it. `net` is less the time of the same packets only written and handed on.
+//! All cases run in turn, round after round, together with the floors (a program that drops, one
+//! with one lookup, one that parses, the packets written and passed to the one that drops) and
+//! one lookup in the kernel's LRU table, in which other load balancers keep their flows. `gross`
+//! is the time per packet of the kernel's test run, as the median over all calls, with the lowest
+//! and the highest round beside it. `net` is `gross` less the time to write the same packets and
+//! pass them on.
 //!
-//! Requests, answers, and both in turn are measured, of both families and by both kinds of gateway.
+//! Requests, answers, and both in turn are measured, for both address families and both kinds of
+//! gateway.
 //!
-//! Among 65,536 flows it matters in which order they are met: in that in which they began, as other
-//! balancers' figures were taken, or, as in the other plane's bench, in another.
+//! With 65,536 flows the order of their packets matters: either the order in which the flows
+//! began, as in other load balancers' figures, or another one, as in the DPDK plane's benchmark.
 
 #![forbid(unsafe_code)]
 
@@ -20,35 +22,35 @@ use perf::world::{Family, Work};
 use tables::counters::VerdictCounter;
 use tables::record::TunnelKind;
 
-/// Flows that there are; each case meets so many of them.
+/// The number of flows; each case uses as many of them as it states.
 const FLOWS: u32 = 1 << 16;
 
 #[derive(Parser)]
 #[command(about = "Measure the XDP plane, nanoseconds a packet")]
 struct Arguments {
-    /// Rounds over all cases
+    /// Set the rounds over all cases
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Calls of 65,536 packets for each case in a round
+    /// Set the calls of 65,536 packets for each case in a round
     #[arg(long, default_value_t = 8)]
     calls: u32,
-    /// Measure only cases whose name has this in it (once or more)
+    /// Measure only cases whose name contains this (repeatable)
     #[arg(long)]
     only: Vec<String>,
 }
 
-/// What a case's packets are.
+/// The packets of a case.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Meets {
-    /// For no service and of no flow.
+    /// Packets that match no service and no flow.
     Strangers,
-    /// Each the first of a flow.
+    /// Packets that each begin a flow.
     New,
-    /// Of known flows.
+    /// Packets of established flows: their direction, the number of flows, and their order.
     Known(Direction, u32, Order),
 }
 
-/// A case: its name, in which tables, what its packets are.
+/// A case: its name, the tables it runs on, and its packets.
 struct Case {
     name: String,
     setting: Setting,
@@ -56,7 +58,7 @@ struct Case {
 }
 
 impl Case {
-    /// Which counters its packets are counted by, together.
+    /// Returns the verdict counters whose sum counts the case's packets.
     fn verdicts(&self) -> &'static [VerdictCounter] {
         use VerdictCounter::{Answer, Nat, Return, Tunnel};
         let nat = self.setting.work == Work::Nat;
@@ -82,7 +84,8 @@ impl Case {
     }
 }
 
-/// The cases of one world. New flows come first, since they are those that the others then know.
+/// Returns the cases of one world. New flows come first: they are the established flows of the
+/// later cases.
 fn cases(setting: Setting) -> Vec<Case> {
     use Direction::{Answers, Both, PlainAnswers, Requests};
     let Setting { work, family, gateway } = setting;
@@ -119,7 +122,7 @@ fn cases(setting: Setting) -> Vec<Case> {
     all
 }
 
-/// All settings, each with tables of its own.
+/// Returns all settings, each of which gets its own tables.
 fn settings() -> Vec<Setting> {
     let mut all = Vec::new();
     for gateway in [TunnelKind::Geneve, TunnelKind::Vxlan] {
@@ -132,13 +135,14 @@ fn settings() -> Vec<Setting> {
     all
 }
 
-/// The floors: programs, and what they are called.
+/// The floor programs and their names in the output.
 const FLOORS: [(&str, &str); 3] =
     [("nothing", "drop"), ("look_up", "one look-up"), ("parse", "parse")];
 
-/// The peer: one look-up in the kernel's own flow table, LRU, as other balancers keep theirs in it.
+/// The reference: one lookup in the kernel's LRU map, which other load balancers use as flow
+/// table.
 const KEEP: (&str, &str) = ("keep", "the kernel's LRU table");
-/// What it is asked for: flows, in which order. The first makes it know them all.
+/// The cases of the reference: number of flows and their order. The first inserts them all.
 const KEPT: [(&str, u32, Order); 4] = [
     ("all anew", FLOWS, Order::Begun),
     ("1 flow", 1, Order::Other),
@@ -146,7 +150,7 @@ const KEPT: [(&str, u32, Order); 4] = [
     ("65,536, another order", FLOWS, Order::Other),
 ];
 
-/// A world, its cases, and the figures of each round: gross, and of the packets only written.
+/// A world, its cases, and the figures of each round: gross, and of writing the packets only.
 struct Group {
     world: World,
     cases: Vec<(Case, Vec<f64>, Vec<f64>)>,
@@ -221,7 +225,7 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Has a world know all flows, each confirmed by a request after an answer.
+/// Establishes all flows of a world, each confirmed by a request after an answer.
 fn establish(feeder: &mut Feeder, world: &mut World) -> Result<(), Failure> {
     feeder.lead_to(world.entry()?)?;
     for direction in [Direction::Requests, Direction::Answers, Direction::Requests] {
@@ -231,7 +235,7 @@ fn establish(feeder: &mut Feeder, world: &mut World) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A round of a case. All of its packets had the verdict that they should, or there is no figure.
+/// Measures one round of a case. Fails unless all of its packets had the expected verdict.
 fn measure(
     feeder: &mut Feeder,
     world: &mut World,
@@ -260,13 +264,13 @@ fn measure(
     Ok(ns)
 }
 
-/// The median of so many calls.
+/// Returns the median of `calls` calls.
 fn round(calls: u32, mut call: impl FnMut() -> Result<f64, Failure>) -> Result<f64, Failure> {
     let times = (0..calls).map(|_| call()).collect::<Result<Vec<_>, _>>()?;
     Ok(Figure::of(&times).median)
 }
 
-/// A median, and how far it was from others.
+/// A median with the lowest and the highest value.
 struct Figure {
     median: f64,
     lowest: f64,

@@ -1,4 +1,4 @@
-//! Figures without a machine, and the peers on this one.
+//! Tests of the figures from fixed samples, and of the comparison programs on this machine.
 
 use super::*;
 use crate::peers::{self, Core, Memory};
@@ -39,7 +39,7 @@ fn net_of_refill_is_without_what_writing_costs_above_receiving_and_sending() {
     let names = ["limit", "passes", "writes"].map(case).to_vec();
     let cases = [names, vec![case("weir").refilling(2)]].concat();
     let comparison = comparison(cases, Some(1), Unit::Nanoseconds);
-    // 10, 5, 8 and 43 ns: 3 of the 43 are the writing's.
+    // 10, 5, 8 and 43 ns: 3 of the 43 are spent on writing.
     let rounds = [100.0, 200.0, 125.0, 1000.0 / 43.0].map(|mpps| samples(&[(mpps, 1.0)]));
     let table = comparison.table(&rounds, 0.9);
     let lines: Vec<Vec<&str>> = table.lines().map(|l| l.split_whitespace().collect()).collect();
@@ -53,7 +53,7 @@ fn rows_state_the_figures_of_one_name_side_by_side_and_what_they_are_of_the_firs
     let weir = |column| case("weir").refilling(2).in_row("NAT44", column);
     let others = vec![weir("requests"), weir("answers"), case("x").in_row("tunnel", "answers")];
     let comparison = comparison([names, others].concat(), Some(1), Unit::Nanoseconds);
-    // 3 ns of 43 and of 63 are the writing's; the last case writes nothing.
+    // 3 ns of 43 and of 63 are spent on writing; the last case writes nothing.
     let ns = [10.0, 5.0, 8.0, 43.0, 63.0, 20.0];
     let rounds = ns.map(|ns| samples(&[(1000.0 / ns, 1.0)]));
     let rows = comparison.rows(&rounds, 0.9);
@@ -86,7 +86,7 @@ fn a_case_that_tells_nothing_says_what_it_ran_and_what_that_said() {
     assert!(error.starts_with("weir: no rate from `sh -c") && error.contains("no port"), "{error}");
 }
 
-/// No assertion on speed: only that both peers forward and are read.
+/// Asserts no speed: only that both comparison programs forward and that their rates are read.
 #[test]
 fn the_peers_forward_on_this_machine_and_their_rates_are_read() {
     let seconds = 5;

@@ -1,4 +1,4 @@
-//! Honest clients and their backends: what each sends when, and what must become of it.
+//! Honest clients and their backends: their packets, and the checks of how those are forwarded.
 
 use super::plan::Mode;
 use super::wire::{End, Template, ends};
@@ -8,25 +8,25 @@ use tests::frames::{Frame, Ip, flags, tcp, udp};
 
 /// The first client's address, 10.64.0.0.
 const CLIENTS_AT: u32 = 0x0a40_0000;
-/// The port that backends answer on behind NAT.
+/// The backends' port behind NAT.
 const BACKEND_PORT: u16 = 8080;
 
-/// What a client or a backend sends.
+/// A packet of a client or a backend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Packet {
-    /// Opens a connection.
+    /// TCP SYN.
     Syn,
-    /// Accepts it.
+    /// TCP SYN with ACK.
     SynAck,
-    /// Has seen everything.
+    /// TCP ACK without data.
     Ack,
-    /// Says something.
+    /// TCP segment with data.
     Data,
-    /// Says much: 1,400 bytes, which must not be fragmented.
+    /// TCP segment of 1,400 bytes, which must not be fragmented.
     Large,
-    /// A datagram.
+    /// UDP datagram.
     Udp,
-    /// Ends a connection at once.
+    /// TCP reset.
     Reset,
 }
 
@@ -54,7 +54,7 @@ impl Packet {
     }
 }
 
-/// Who sends.
+/// The sender of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
     /// The client.
@@ -63,10 +63,10 @@ pub enum Side {
     Backend,
 }
 
-/// Who sends what, and how many half round trips after the flow's first packet.
+/// The sender, the time in half round trips since the flow's first packet, and the packet.
 pub type Step = (Side, u64, Packet);
 
-/// A TCP connection until it is established and both sides have said something.
+/// A TCP connection until it is established and both sides have sent data.
 pub const TCP: &[Step] = &[
     (Side::Client, 0, Packet::Syn),
     (Side::Backend, 1, Packet::SynAck),
@@ -76,7 +76,7 @@ pub const TCP: &[Step] = &[
     (Side::Client, 4, Packet::Ack),
 ];
 
-/// A request, its answer, and both once more.
+/// Two UDP exchanges of request and response.
 pub const UDP: &[Step] = &[
     (Side::Client, 0, Packet::Udp),
     (Side::Backend, 1, Packet::Udp),
@@ -84,31 +84,31 @@ pub const UDP: &[Step] = &[
     (Side::Backend, 3, Packet::Udp),
 ];
 
-/// What established flows say again and again, by protocol.
+/// The repeated exchange of established TCP flows.
 pub const TCP_GOES_ON: &[Step] =
     &[(Side::Client, 0, Packet::Large), (Side::Backend, 1, Packet::Data)];
-/// Of UDP.
+/// The repeated exchange of established UDP flows.
 pub const UDP_GOES_ON: &[Step] = &[(Side::Client, 0, Packet::Udp), (Side::Backend, 1, Packet::Udp)];
 
-/// A client and what it knows of its flow.
+/// A client and the state of its flow.
 #[derive(Clone, Copy, Debug)]
 pub struct Client {
-    /// Its own end.
+    /// The client's end.
     pub client: End,
-    /// The frontend that it asks for.
+    /// The frontend that it sends to.
     pub front: End,
-    /// Whether it speaks UDP.
+    /// Whether it uses UDP.
     pub udp: bool,
     /// Half a round trip, nanoseconds.
     pub half_ns: u64,
-    /// In whose count its losses are.
+    /// The index of the tally that counts its losses.
     pub tally: usize,
-    /// The backend that got its first packet, and behind NAT our end towards it.
+    /// The backend that received its first packet and, behind NAT, Weir's end towards it.
     route: Option<(u32, End)>,
 }
 
 impl Client {
-    /// The client of this number.
+    /// Creates the client with this number.
     pub fn new(number: u32, mode: Mode, udp: bool, half_ns: u64, tally: usize) -> Client {
         let client = End { addr: CLIENTS_AT + number, port: 20_000 + (number % 9_973) as u16 };
         let port = if udp { 53 } else { 80 };
@@ -116,17 +116,17 @@ impl Client {
         Client { client, front, udp, half_ns, tally, route: None }
     }
 
-    /// The backend's end behind NAT.
+    /// Returns the backend's end behind NAT.
     pub fn backend(&self) -> End {
         End { addr: self.route.map_or(0, |(backend, _)| backend), port: BACKEND_PORT }
     }
 
-    /// Our end behind NAT.
+    /// Returns Weir's end behind NAT.
     pub fn ours(&self) -> End {
         self.route.map_or(End::default(), |(_, ours)| ours)
     }
 
-    /// Writes a packet of its flow; none where it would not come by Weir.
+    /// Writes a packet of its flow; `None` if it would not pass through Weir.
     pub fn write<'f>(
         &self,
         mode: Mode,
@@ -148,8 +148,8 @@ impl Client {
         Some(template.bytes())
     }
 
-    /// Whether its packet left as it should: by this arm, as this frame. The first one shows which
-    /// backend it has, and all others must go there, from the same end of ours.
+    /// Returns whether its packet left correctly, by this arm and as this frame. The first packet
+    /// determines the backend; all later ones must reach it from the same end of Weir.
     pub fn check(&mut self, mode: Mode, side: Side, arm: u8, frame: &[u8]) -> bool {
         let inner = || ends(frame, INNER);
         match (mode, side) {
@@ -167,7 +167,7 @@ impl Client {
     }
 }
 
-/// The frames of all packets, of clients and of backends.
+/// The frame templates of all packets, of clients and of backends.
 #[derive(Clone, Debug)]
 pub struct Frames {
     clients: Vec<Template>,
@@ -175,7 +175,7 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Those of a mode.
+    /// Builds the templates of a mode.
     pub fn new(mode: Mode) -> Frames {
         let (client, front) = ("10.64.0.0:20000", "203.0.0.0:80");
         let of_client = |packet: &Packet| mode.arriving(packet.ip(client, front));
@@ -189,17 +189,17 @@ impl Frames {
         }
     }
 
-    /// A client's packet.
+    /// Returns the template of a client's packet.
     pub fn client(&self, packet: Packet) -> &Template {
         &self.clients[packet as usize]
     }
 
-    /// A backend's datagram with these ends.
+    /// Returns a backend's datagram with these ends.
     pub fn answer(&mut self, from: End, to: End) -> &[u8] {
         self.backends[Packet::Udp as usize].ends(from, to).bytes()
     }
 
-    /// A backend's packet.
+    /// Returns the template of a backend's packet.
     pub fn backend(&self, packet: Packet) -> &Template {
         &self.backends[packet as usize]
     }

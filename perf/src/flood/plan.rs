@@ -1,4 +1,4 @@
-//! What is simulated: how services work, what the flood consists of, how much of each.
+//! The parameters of a simulation: service mode, kind of flood, and rates.
 
 use std::net::IpAddr;
 
@@ -11,11 +11,11 @@ use crate::world::{self, Family, GATEWAY, MACS, Policy};
 /// Round trips of new clients, milliseconds.
 pub const ROUND_TRIPS_MS: [u64; 3] = [1, 20, 100];
 
-/// Limits of ICMP errors, the settings' defaults.
+/// Limits of ICMP errors: the settings' defaults.
 pub(super) const ERROR_LIMITS: ErrorLimits =
     ErrorLimits { by_arm: 1_000, to_network: 100, path_mtu: 100 };
 
-/// Whose losses are counted: established clients, new ones by round trip during the flood, and the
+/// Indices of the tallies: established clients, new ones by round trip during the flood, and the
 /// same after it.
 pub(super) const ESTABLISHED: usize = 0;
 
@@ -25,21 +25,21 @@ pub(super) const AFTER: usize = DURING + ROUND_TRIPS_MS.len();
 
 pub(super) const TALLIES: usize = AFTER + ROUND_TRIPS_MS.len();
 
-/// How the services reach their backends.
+/// How packets reach the backends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Mode {
-    /// Not at all: packets go back to the gateway.
+    /// Not at all: packets are returned to the gateway.
     Return,
-    /// By GENEVE; backends answer by way of Weir.
+    /// Through GENEVE; backends answer through Weir.
     Tunnel,
-    /// By IP in IP, of packets that come in no tunnel; backends answer past Weir.
+    /// Through IP in IP, for packets that arrive without a tunnel; backends answer directly.
     Dsr,
-    /// By NAT44.
+    /// Through NAT44.
     Nat,
 }
 
 impl Mode {
-    /// All of them.
+    /// All modes.
     pub const ALL: [Mode; 4] = [Mode::Return, Mode::Tunnel, Mode::Dsr, Mode::Nat];
 
     pub(super) fn policy(self) -> Policy {
@@ -53,7 +53,7 @@ impl Mode {
         Policy { services, mode, tunnel, family: Family::V4, ports, error_limits, gateway }
     }
 
-    /// The first address that clients send to.
+    /// Returns the first destination address of clients.
     pub(super) fn target(self) -> u32 {
         let base = match self {
             Mode::Return => world::stranger_base(Family::V4),
@@ -65,12 +65,12 @@ impl Mode {
         }
     }
 
-    /// The arm at which backends' packets arrive.
+    /// Returns the arm at which backends' packets arrive.
     pub(super) fn answers_at(self) -> u8 {
         u8::from(self != Mode::Return)
     }
 
-    /// A client's packet as it arrives.
+    /// Builds a client's packet as it arrives.
     pub(super) fn arriving(self, ip: Ip) -> Template {
         match self {
             Mode::Dsr => Template::plain(Frame::new(GATEWAY, MACS[0], ip).bytes()),
@@ -83,31 +83,31 @@ impl Mode {
     }
 }
 
-/// What a flood consists of.
+/// The packets of a flood.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Kind {
-    /// SYNs of made-up clients.
+    /// SYNs of spoofed clients.
     Syn,
-    /// ACKs of made-up clients.
+    /// ACKs of spoofed clients.
     Ack,
-    /// Datagrams that no backend answers.
+    /// Datagrams that backends do not answer.
     Udp,
     /// Datagrams that backends answer.
     AnsweredUdp,
     /// First fragments of datagrams.
     Fragments,
-    /// Packets whose TTL ends here.
+    /// Packets whose TTL expires here.
     Ttl,
-    /// ACKs by made-up gateway endpoints.
+    /// ACKs through spoofed gateway endpoints.
     Endpoints,
-    /// Resets in the names of established clients and their backends.
+    /// Resets with the ends of established clients and their backends.
     Resets,
-    /// Forged too-big errors.
+    /// Forged ICMP packet-too-big errors.
     TooBig,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Kind; 9] = [
         Kind::Syn,
         Kind::Ack,
@@ -124,8 +124,8 @@ impl Kind {
         matches!(self, Kind::Udp | Kind::AnsweredUdp | Kind::Fragments | Kind::Ttl)
     }
 
-    /// Whether there is such a flood where services work in this mode: plain packets have no
-    /// endpoint, and answers that don't come by are no part of it.
+    /// Returns whether this flood exists in a mode: plain packets have no endpoint, and answers
+    /// that bypass Weir are not part of the flood.
     pub fn is_of(self, mode: Mode) -> bool {
         match self {
             Kind::AnsweredUdp => matches!(mode, Mode::Tunnel | Mode::Nat),
@@ -134,27 +134,28 @@ impl Kind {
         }
     }
 
-    /// Whether each of its packets begins a flow.
+    /// Returns whether each of its packets begins a flow.
     pub fn begins_flows(self) -> bool {
         !matches!(self, Kind::Endpoints | Kind::Resets | Kind::TooBig)
     }
 }
 
-/// One simulation.
+/// The parameters of one simulation.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// How services reach backends.
+    /// How packets reach the backends.
     pub mode: Mode,
-    /// What the flood consists of.
+    /// The packets of the flood.
     pub kind: Kind,
-    /// Packets of the flood a second.
+    /// Packets of the flood per second.
     pub rate: u64,
     /// `region.max_flows`.
     pub flows: u32,
     /// Flows that are established before the flood.
     pub established: u32,
-    /// New clients a second.
+    /// New clients per second.
     pub new_per_s: u32,
-    /// For how long new clients come, milliseconds. The flood lasts until the last one is through.
+    /// How long new clients arrive, milliseconds. The flood lasts until the last one has
+    /// finished.
     pub ms: u64,
 }

@@ -1,4 +1,4 @@
-//! What came out of a simulation, and whether it is what Weir promises.
+//! The results of a simulation, and the check against Weir's promises.
 
 use super::plan::{AFTER, DURING, ERROR_LIMITS, ESTABLISHED, Mode, Plan, ROUND_TRIPS_MS};
 use std::fmt;
@@ -7,21 +7,21 @@ use tables::counters::{ArmCounter, Counter};
 use tables::reason::DropReason;
 use tables::region::Region;
 
-/// Of new clients so many in a hundred must come through during a flood.
+/// The percentage of new clients that must finish during a flood.
 const MOST: u64 = 95;
 
-/// Clients of one kind.
+/// The results of one group of clients.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// How many began.
+    /// Clients that began.
     pub begun: u64,
-    /// How many got everything through. Established ones are never through.
+    /// Clients whose exchange finished. Always zero for established ones.
     pub through: u64,
     /// Packets sent.
     pub packets: u64,
-    /// Packets that did not leave, or not as they should.
+    /// Packets that did not leave, or left incorrectly.
     pub lost: u64,
-    /// The first of those.
+    /// A description of the first such packet.
     pub first: Option<String>,
 }
 
@@ -31,38 +31,38 @@ impl Tally {
         self.first.get_or_insert_with(what);
     }
 
-    /// How many of a hundred came through.
+    /// Returns the percentage of clients that finished.
     pub fn percent(&self) -> f64 {
         if self.begun == 0 { 100.0 } else { 100.0 * self.through as f64 / self.begun as f64 }
     }
 }
 
-/// What came out of a simulation.
+/// The results of a simulation.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What was simulated.
+    /// The parameters.
     pub plan: Plan,
     /// Established clients, new ones by round trip, and the same after the flood.
     pub tallies: Vec<Tally>,
-    /// Packets of the flood, backends' answers to it included.
+    /// Packets of the flood, including backends' answers to it.
     pub flood_packets: u64,
     /// Their bytes.
     pub flood_bytes: u64,
     /// Flows in the table before the flood.
     pub flows_before: u32,
-    /// The most flows in the table at any time.
+    /// The maximum number of flows in the table.
     pub flows_most: u32,
-    /// Flows in the table when all that is unconfirmed has ended.
+    /// Flows in the table after all unconfirmed ones have expired.
     pub flows_after: u32,
     /// ICMP errors that Weir sent, and their bytes.
     pub errors: (u64, u64),
-    /// Flows that were evicted.
+    /// Evicted flows.
     pub evicted: u64,
-    /// Drops by reason, all of the run, the most frequent one first.
+    /// Drops by reason over the whole run, the most frequent first.
     pub drops: Vec<(&'static str, u64)>,
     /// Seconds of the flood on the simulation's clock.
     pub seconds: f64,
-    /// Million packets a second that the machine simulated.
+    /// Million packets per second that the machine simulated.
     pub wall_mpps: f64,
 }
 
@@ -104,36 +104,36 @@ impl Outcome {
         self.drops.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     }
 
-    /// Established clients.
+    /// Returns the results of the established clients.
     pub fn established(&self) -> &Tally {
         &self.tallies[ESTABLISHED]
     }
 
-    /// New clients during the flood, by round trip.
+    /// Returns the results of new clients during the flood, by round trip.
     pub fn during(&self) -> &[Tally] {
         &self.tallies[DURING..AFTER]
     }
 
-    /// New clients after the flood, by round trip.
+    /// Returns the results of new clients after the flood, by round trip.
     pub fn after(&self) -> &[Tally] {
         &self.tallies[AFTER..]
     }
 
-    /// For how long an unconfirmed flow of NAT stays in the table, milliseconds: the places for
-    /// them divided by the rate. It must exceed two round trips.
+    /// Returns how long an unconfirmed NAT flow stays in the table, in milliseconds: the entries
+    /// for such flows divided by the rate. It must exceed two round trips.
     pub fn limit_ms(&self) -> f64 {
         let places = tables::flow::places(self.plan.flows)[0];
         1000.0 * f64::from(places) / self.plan.rate as f64
     }
 
-    /// Whether this round trip is within what is promised. Without NAT each one is.
+    /// Returns whether a promise covers this round trip. Without NAT all are covered.
     pub fn is_within(&self, trip: usize) -> bool {
         let within = self.limit_ms() >= 2.0 * ROUND_TRIPS_MS[trip] as f64;
         self.plan.mode != Mode::Nat || !self.plan.kind.begins_flows() || within
     }
 
-    /// The promises that were broken, a line each. `new` says whether new clients are promised
-    /// anything at this rate.
+    /// Returns the broken promises, one per line. `new` states whether there is a promise for new
+    /// clients at this rate.
     pub fn broken(&self, new: bool) -> Vec<String> {
         let mut broken = Vec::new();
         let established = self.established();

@@ -1,4 +1,4 @@
-//! What an attacker sends, without end and each time with other numbers.
+//! The attacker: an endless sequence of packets with changing ends.
 
 use super::clients::{Client, Frames, Packet};
 use super::plan::{Kind, Mode};
@@ -7,50 +7,50 @@ use crate::feed::Order;
 use crate::world::{BACKEND, FRONTENDS, MACS};
 use tests::frames::{Frame, error, tcp, udp};
 
-/// Spoofed sources are drawn from so many, each with any port: 10.128.0.0/9.
+/// The number of spoofed source addresses, each with any port: 10.128.0.0/9.
 const SOURCES: u32 = 1 << 23;
 const SOURCES_AT: u32 = 0x0a80_0000;
-/// A router that no table has.
+/// A router that is in no table.
 const ROUTER: &str = "192.0.2.1";
-/// The MTU that forged errors tell of, bytes.
+/// The MTU that forged errors report, bytes.
 const FORGED_MTU: u32 = 576;
 
-/// Sends the packets of a flood.
+/// Generates the packets of a flood.
 pub struct Attacker {
     kind: Kind,
     mode: Mode,
-    /// By the number of the packet in turn.
+    /// Used in turn, by the packet's number.
     templates: Vec<Forgery>,
     sources: Order,
     sent: u64,
 }
 
-/// A kind of packet that an attacker makes, and where it arrives.
+/// A kind of packet that an attacker sends, and the arm at which it arrives.
 struct Forgery {
     template: Template,
     arm: u8,
     names: Names,
 }
 
-/// Whose ends a forged packet has.
+/// The ends of a forged packet.
 #[derive(Clone, Copy)]
 enum Names {
-    /// A made-up client's, to a frontend.
+    /// From a spoofed client to a frontend.
     Spoofed,
-    /// An established client's, to its frontend.
+    /// From an established client to its frontend.
     Client,
-    /// The other way round.
+    /// From that frontend to the established client.
     Answer,
-    /// Those of an established flow behind NAT, as its backend answers.
+    /// From the backend of an established NAT flow to Weir.
     Translated,
-    /// Those of an established flow behind NAT, as its backend sees it.
+    /// From Weir to the backend of an established NAT flow.
     Towards,
-    /// As they are in the template.
+    /// Unchanged from the template.
     Fixed,
 }
 
 impl Attacker {
-    /// An attacker of services in this mode.
+    /// Creates an attacker of services in this mode.
     pub fn new(kind: Kind, mode: Mode, frames: &Frames) -> Attacker {
         let spoofed = |template: &Template| Forgery {
             template: template.clone(),
@@ -76,7 +76,7 @@ impl Attacker {
         Attacker { kind, mode, templates, sources: Order::new(SOURCES), sent: 0 }
     }
 
-    /// The next packet, and the arm that it arrives at.
+    /// Returns the arm and the bytes of the next packet.
     pub fn next(&mut self, established: &[Client]) -> (u8, &[u8]) {
         let n = self.sent;
         self.sent += 1;
@@ -100,7 +100,8 @@ impl Attacker {
         }
         match self.kind {
             Kind::Fragments => drop(template.id(n as u16)),
-            // No number comes again within a run, and none is an endpoint of an honest client.
+            // An odd factor: no number repeats within a run, and none is an honest client's
+            // endpoint.
             Kind::Endpoints => drop(template.endpoint(n.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)),
             _ => {}
         }
@@ -108,21 +109,21 @@ impl Attacker {
     }
 }
 
-/// Resets in the names of both ends of established connections.
+/// Builds resets with the ends of both sides of established connections.
 fn resets(mode: Mode, frames: &Frames) -> Vec<Forgery> {
     let client =
         Forgery { template: frames.client(Packet::Reset).clone(), arm: 0, names: Names::Client };
     let names = if mode == Mode::Nat { Names::Translated } else { Names::Answer };
     let arm = mode.answers_at();
     match mode {
-        // What backends say doesn't come by.
+        // Backends' packets do not pass through Weir.
         Mode::Dsr => vec![client],
         _ => vec![client, Forgery { template: frames.backend(Packet::Reset).clone(), arm, names }],
     }
 }
 
-/// Too-big errors: about an answer of an established flow; about a packet that Weir never sends,
-/// from its own address to a backend; and about a packet of an established flow behind NAT.
+/// Builds too-big errors: about an answer of an established flow; about a packet that Weir never
+/// sends, from its own address to a backend; and about a packet of an established NAT flow.
 fn too_big(mode: Mode) -> Vec<Forgery> {
     let answer = tcp("203.0.0.0:80", "10.64.0.0:1024", 0x10).sized(1_500);
     let answer = error(ROUTER, "203.0.0.0", (3, 4), FORGED_MTU, answer);

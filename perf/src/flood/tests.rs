@@ -1,8 +1,8 @@
-//! Each flood in each mode, small: nothing is asserted of time but the simulation's own.
+//! Runs each flood in each mode at a small size; asserts only on the simulation's own time.
 
 use super::*;
 
-/// Room for 2,048 unconfirmed flows, so that one stays for 205 ms: two round trips of 100 ms.
+/// Capacity for 2,048 unconfirmed flows, so that one stays for 205 ms: two round trips of 100 ms.
 fn small(mode: Mode, kind: Kind) -> Plan {
     Plan { mode, kind, rate: 10_000, flows: 4_096, established: 200, new_per_s: 150, ms: 400 }
 }

@@ -1,4 +1,4 @@
-//! Frames of a simulation: built once, written anew for each flow, and read back where they leave.
+//! Frames of a simulation: built once, rewritten for each flow, and parsed where they leave.
 
 use crate::feed::{INNER, PLAIN};
 use fastpath::port::Buffer;
@@ -10,38 +10,38 @@ use std::rc::Rc;
 /// One end of a flow: IPv4 address and port, in host order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct End {
-    /// Address.
+    /// The IPv4 address.
     pub addr: u32,
-    /// Port.
+    /// The port.
     pub port: u16,
 }
 
-/// A frame that is written again and again with other ends.
+/// A frame that is rewritten repeatedly with other ends.
 #[derive(Clone, Debug)]
 pub struct Template {
     bytes: Vec<u8>,
-    /// Where the IPv4 header begins that has the ends, and one that encloses it.
+    /// The offset of the IPv4 header with the ends, and of an enclosing one.
     ip: usize,
     around: Option<usize>,
 }
 
 impl Template {
-    /// A packet in a gateway's tunnel, as [`crate::feed`] builds it.
+    /// Creates a template of a packet in a gateway's tunnel, as [`crate::feed`] builds it.
     pub fn inner(frame: Vec<u8>) -> Template {
         Template { bytes: frame, ip: INNER, around: None }
     }
 
-    /// A packet in no tunnel.
+    /// Creates a template of a packet without a tunnel.
     pub fn plain(frame: Vec<u8>) -> Template {
         Template { bytes: frame, ip: PLAIN, around: None }
     }
 
-    /// An ICMP error: its quote has the ends, and it goes itself to the quote's sender.
+    /// Makes it an ICMP error whose quote has the ends; the error is sent to the quote's source.
     pub fn quoting(self) -> Template {
         Template { around: Some(self.ip), ip: self.ip + 28, ..self }
     }
 
-    /// Writes other ends.
+    /// Sets the ends.
     pub fn ends(&mut self, src: End, dst: End) -> &mut Template {
         let ip = self.ip;
         self.put(ip + 12, &src.addr.to_be_bytes());
@@ -57,7 +57,7 @@ impl Template {
         self
     }
 
-    /// Writes another identification.
+    /// Sets the IPv4 identification.
     pub fn id(&mut self, id: u16) -> &mut Template {
         let ip = self.ip;
         self.put(ip + 4, &id.to_be_bytes());
@@ -65,14 +65,14 @@ impl Template {
         self
     }
 
-    /// Writes another gateway endpoint (AWS's first option).
+    /// Sets the gateway endpoint (AWS's first option).
     pub fn endpoint(&mut self, endpoint: u64) -> &mut Template {
         // Ethernet, IPv4, UDP, GENEVE, and the header of an option.
         self.put(14 + 20 + 8 + 8 + 4, &endpoint.to_be_bytes());
         self
     }
 
-    /// The frame as it is now.
+    /// Returns the current frame.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -81,8 +81,8 @@ impl Template {
         self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Makes an IPv4 header's checksum right; the L4 checksum is the template's, which nobody on
-    /// the way looks at.
+    /// Updates the checksum of the IPv4 header at `ip`. The L4 checksum remains the template's,
+    /// since nothing on the path verifies it.
     fn sum(&mut self, ip: usize) {
         self.put(ip + 10, &[0, 0]);
         let sum = tests::frames::sum::checksum(&self.bytes[ip..ip + 20]);
@@ -105,26 +105,26 @@ pub fn ends(frame: &[u8], ip: usize) -> Option<(End, End)> {
     Some((src, End { addr: word(ip + 16)?, port: ports as u16 }))
 }
 
-/// Frames that wait to be used again.
+/// Unused frames for reuse.
 pub type Pool = Rc<RefCell<Vec<Frame>>>;
 
-/// A buffer that knows whose packet it is, and returns its memory when it is dropped.
+/// A buffer with a tag that identifies its packet; on drop its memory returns to the pool.
 pub struct Tagged {
     frame: Frame,
-    /// Whose packet it is.
+    /// The client of the packet, or the flood's tag.
     pub tag: u32,
     pool: Pool,
 }
 
 impl Tagged {
-    /// A buffer with these bytes.
+    /// Creates a buffer with these bytes.
     pub fn new(pool: &Pool, bytes: &[u8], tag: u32) -> Tagged {
         let mut frame = pool.borrow_mut().pop().unwrap_or_default();
         frame.renew(bytes);
         Tagged { frame, tag, pool: Rc::clone(pool) }
     }
 
-    /// Its bytes; frames here are in one segment.
+    /// Returns the bytes; frames here have one segment.
     pub fn bytes(&self) -> &[u8] {
         self.frame.first()
     }

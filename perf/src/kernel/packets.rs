@@ -1,4 +1,4 @@
-//! The packets of a case: a frame or two, and each flow's addresses and ports.
+//! The packets of a case: one or two frames, and each flow's addresses and ports.
 
 use super::setting::{Failure, Order, Setting};
 use crate::world::{
@@ -11,30 +11,30 @@ use tables::flow::Snapshot;
 use tables::record::TunnelKind;
 use tests::frames::{Frame, Ip, aws_options, tcp};
 
-/// Bytes of the longest frame: GENEVE over IPv6 with our options around 64 bytes.
+/// Bytes of the longest frame: GENEVE over IPv6 with Weir's options around 64 bytes.
 pub(super) const LONGEST: usize = 166;
-/// Bytes of the packet inside.
+/// Bytes of the inner packet.
 const INNER: usize = 64;
-/// Words of a frame.
+/// 64-bit words of a frame.
 const FRAME: usize = LONGEST.div_ceil(8);
-/// Words of a template: its numbers, and the frame.
+/// Words of a template: its parameters and the frame.
 const TEMPLATE: usize = 3 + FRAME;
-/// The map `FEED`, in words: turn, mask, two templates.
+/// The contents of map `FEED`, in words: counter, mask, two templates.
 pub(super) type Fed = [u64; 2 + 2 * TEMPLATE];
-/// What differs from flow to flow: inner source, destination, ports, outer source.
+/// The fields that differ between flows: inner source, destination, ports, outer source.
 pub(super) type Words = [u32; 4];
 
-/// Ports of a client.
+/// Source ports per client address.
 const CLIENT_PORTS: u32 = 1 << 14;
 /// The endpoint behind the gateway.
 const ENDPOINT: u64 = 0x0a11_ce00;
 
-/// Which packets of its flows a case has.
+/// The packets of its flows that a case uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
-    /// From clients, by the gateway.
+    /// From clients, through the gateway.
     Requests,
-    /// From backends: plain behind NAT, in GENEVE from a tunnel's.
+    /// From backends: plain with NAT, in GENEVE with tunnels.
     Answers,
     /// From backends of a tunnel, plain.
     PlainAnswers,
@@ -48,17 +48,17 @@ pub struct Packets {
     templates: [Template; 2],
 }
 
-/// A frame, and where in it flows differ.
+/// A frame, and the positions of the fields that differ between flows.
 #[derive(Clone)]
 struct Template {
     frame: Vec<u8>,
     v6: bool,
-    /// Offset of the last word of the outer source, if it differs from flow to flow.
+    /// Offset of the last word of the outer source, if it differs between flows; otherwise 0.
     outer: usize,
 }
 
 impl Packets {
-    /// Requests of so many flows, a power of two, whether they are known or not.
+    /// Builds requests of `flows` flows, a power of two; the flows need not exist.
     pub fn requests(setting: &Setting, flows: u32, order: Order) -> Packets {
         let template = Template::new(&request(setting), setting.family, false);
         let first = ends(&template.frame[template.frame.len() - INNER..], setting.family);
@@ -66,10 +66,10 @@ impl Packets {
         Packets { ends, templates: [template.clone(), template] }
     }
 
-    /// What goes in this direction of so many flows, which must be among those known.
+    /// Builds the packets of this direction for `flows` flows, which must be among those known.
     ///
     /// # Errors
-    /// A flow is not.
+    /// A flow does not exist.
     pub(super) fn of(
         setting: &Setting,
         known: Vec<Snapshot>,
@@ -97,7 +97,7 @@ impl Packets {
         if direction != Direction::Both {
             return Ok(Packets { ends: answers, templates: [template.clone(), template] });
         }
-        // Each round has all requests and all answers; the two of a flow are far apart.
+        // Each round has all requests and all answers; those of the same flow are far apart.
         answers.rotate_left(flows as usize / 2);
         let ends = requests.ends.into_iter().zip(answers).flat_map(|(a, b)| [a, b]).collect();
         let [request, _] = requests.templates;
@@ -108,7 +108,7 @@ impl Packets {
         self.ends.iter().copied()
     }
 
-    /// What the map `FEED` holds at the start.
+    /// Returns the initial contents of map `FEED`.
     pub(super) fn fed(&self) -> Fed {
         let mut fed = [0; 2 + 2 * TEMPLATE];
         fed[1] = self.ends.len() as u64 - 1;
@@ -126,12 +126,12 @@ impl Template {
         Template { frame: frame.bytes(), v6: family == Family::V6, outer }
     }
 
-    /// As the kernel's program reads it.
+    /// Writes the template in the format that the kernel program reads.
     fn write(&self, to: &mut [u64]) {
         let half = |at: usize| u64::from(self.frame[at]) << 8 | u64::from(self.frame[at + 1]);
         let sum = |at: usize| [0, 2, 4, 6, 8].into_iter().map(|i| half(at + i)).sum::<u64>();
         let inner = self.frame.len() - INNER;
-        // The outer sum leaves the source's last word out, and has the destination.
+        // The outer sum omits the source's last word and includes the destination.
         let outer_sum = match self.outer {
             26 => sum(14) + half(30) + half(32),
             _ => 0,
@@ -147,7 +147,7 @@ impl Template {
     }
 }
 
-/// The first flow's request.
+/// Builds the first flow's request.
 pub(super) fn request(setting: &Setting) -> Frame {
     let Setting { work, family, gateway } = *setting;
     let base = if work == Work::Return { stranger_base(family) } else { frontend_base(family) };
@@ -163,7 +163,7 @@ pub(super) fn request(setting: &Setting) -> Frame {
     Frame::new(GATEWAY, MACS[0], ip)
 }
 
-/// Any flow's answer.
+/// Builds the answer of an arbitrary flow.
 fn answered(setting: &Setting) -> Ip {
     let Setting { work, family, .. } = *setting;
     let (src, dst) = match work {
@@ -175,7 +175,7 @@ fn answered(setting: &Setting) -> Ip {
     tcp(&src, &dst, 16).sized(INNER)
 }
 
-/// In the tunnel that a backend got the request by, with its options.
+/// Encapsulates in the tunnel of the backend's request, with its options.
 fn in_tunnel(setting: &Setting, ip: Ip) -> Ip {
     let endpoint = if setting.gateway == TunnelKind::Vxlan { 77 } else { ENDPOINT };
     let local = match setting.family {
@@ -186,7 +186,7 @@ fn in_tunnel(setting: &Setting, ip: Ip) -> Ip {
     ip.in_geneve(&backend, local, aws_options(endpoint, ATTACHMENT_MARK, 0xbeef))
 }
 
-/// Addresses and ports of the TCP packet in `ip`.
+/// Reads addresses and ports of the TCP packet in `ip`.
 fn ends(ip: &[u8], family: Family) -> Words {
     let (src, dst) = match family {
         Family::V4 => (12, 16),
@@ -196,19 +196,19 @@ fn ends(ip: &[u8], family: Family) -> Words {
     [word(src), word(dst), word(dst + 4), 0]
 }
 
-/// Those of a flow's request, after the first one's.
+/// Returns the words of a flow's request, from the first flow's.
 fn nth([src, dst, ports, _]: Words, flow: u32) -> Words {
     let ports = ports + ((flow % CLIENT_PORTS) << 16);
     [src + flow / CLIENT_PORTS, dst + flow % FRONTENDS, ports, 0]
 }
 
-/// Last word of the client's address, and its port.
+/// Returns the last word of the client's address, and its port.
 fn client(flow: &Snapshot) -> (u32, u16) {
     let (addr, port) = flow.front.end(flow.initiator);
     (u32::from_be(addr.words[3]), port)
 }
 
-/// Those of a flow's answer.
+/// Returns the words of a flow's answer.
 fn answer(work: Work, flow: &Snapshot) -> Words {
     let word = |addr: &packet::addr::Addr| u32::from_be(addr.words[3]);
     let forward = &flow.forward;
@@ -229,7 +229,7 @@ fn first_client(family: Family) -> &'static str {
     }
 }
 
-/// An address with a port, as text.
+/// Formats an address with a port.
 fn at(address: IpAddr, port: u16) -> String {
     SocketAddr::new(address, port).to_string()
 }

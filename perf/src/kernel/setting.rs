@@ -6,21 +6,22 @@ use tables::record::TunnelKind;
 
 use crate::world::{Family, Work};
 
-/// Why nothing was measured.
+/// Why a measurement failed.
 pub type Failure = Box<dyn Error>;
 
-/// In which order flows are met. Each is met once in a round, far from the one before; but paths
-/// lie in the order in which flows began, and a processor fetches by itself what is read in a row.
+/// The order of the flows' packets. Each flow occurs once per round, far from the previous one;
+/// but paths are stored in the order in which flows began, and processors prefetch sequential
+/// reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
-    /// That in which they begin.
+    /// The order in which the flows began.
     Begun,
-    /// Another one.
+    /// Another order.
     Other,
 }
 
 impl Order {
-    /// From one flow's number to the next; odd.
+    /// Returns the odd step from one flow's number to the next.
     const fn stride(self) -> u64 {
         match self {
             Order::Begun => 0x9e37_79b1,
@@ -28,19 +29,19 @@ impl Order {
         }
     }
 
-    /// The numbers below `flows`, a power of two, each once.
+    /// Returns the numbers below `flows`, a power of two, each once.
     pub(super) fn numbers(self, flows: u32) -> impl Iterator<Item = u32> {
         let number = move |n| (u64::from(n) * self.stride()) & u64::from(flows - 1);
         (0..flows).map(move |n| number(n) as u32)
     }
 }
 
-/// What tables are furnished for.
+/// The configuration that tables are filled for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Setting {
-    /// What the services do.
+    /// The handling of the packets.
     pub work: Work,
-    /// The family inside the tunnel, and the backends'.
+    /// The address family inside the tunnel and of the backends.
     pub family: Family,
     /// The gateway's tunnels: GENEVE (AWS) or VXLAN (Azure).
     pub gateway: TunnelKind,

@@ -1,13 +1,13 @@
-//! Every packet of every case has the verdict that the case measures.
+//! Checks that every packet of every case gets the verdict that the case measures.
 
 use super::*;
 use ebpf_fallback::program::STAGES;
 use tables::scope::KEPT_S;
 
-/// Small, so that it takes no time.
+/// Small, to keep the test short.
 const FLOWS: u32 = 256;
 
-/// The stages that do the whole journey of a usual packet.
+/// The stages that handle a usual packet completely.
 const SHORT: [&str; 7] = ["plain4", "plain6", "tunnel4", "tunnel6", "vxlan4", "vxlan6", "geneve6"];
 
 struct Rig {
@@ -22,7 +22,7 @@ impl Rig {
         Rig { feeder: Feeder::load().unwrap(), world }
     }
 
-    /// All packets of this direction have the verdict, and none is dropped.
+    /// Asserts that all packets of this direction get the verdict and none is dropped.
     fn all_have(&mut self, direction: Direction, order: Order, verdict: VerdictCounter) {
         let packets = self.world.packets(direction, FLOWS, order).unwrap();
         self.feeder.begin(&packets).unwrap();
@@ -35,12 +35,12 @@ impl Rig {
         assert_eq!(had, u64::from(FLOWS), "{setting:?} {direction:?}");
     }
 
-    /// As [`Rig::all_have`] for each direction, where the entry program and [`SHORT`] are all that
-    /// is loaded.
+    /// Asserts the same as [`Rig::all_have`] for each direction, with only the entry program and
+    /// [`SHORT`] loaded.
     fn short(&mut self, directions: &[(Direction, VerdictCounter)]) {
-        // What the programs remember of a gateway ends with each KEPT_S seconds of the clock; the
-        // next packet then needs `decap`. So the packets that fill its memory and those that
-        // use it are kept on the same side of that moment.
+        // The programs' cache of a gateway expires with each KEPT_S seconds of the clock; the
+        // next packet then needs `decap`. So the packets that fill the cache and those that use
+        // it are kept on the same side of that moment.
         while KEPT_S - self.world.region.now_s() % KEPT_S <= 8 {
             std::thread::sleep(std::time::Duration::from_millis(100));
         }
@@ -57,13 +57,13 @@ impl Rig {
         }
     }
 
-    /// Nine of ten packets have the verdict; the others miss a stage.
+    /// Asserts that nine of ten packets get the verdict; the others miss a stage.
     fn most_have(&mut self, direction: Direction, verdict: VerdictCounter) {
         let packets = self.world.packets(direction, FLOWS, Order::Other).unwrap();
         self.feeder.begin(&packets).unwrap();
         let before = self.world.verdicts(verdict);
         self.feeder.run(FLOWS).unwrap();
-        // A flow whose entry lies where few do takes the long way.
+        // A flow whose entry is not in one of the first positions takes the slow stages.
         let (drops, missing) = (self.world.drops(), DropReason::StageMissing);
         assert!(drops.iter().all(|(reason, _)| *reason == missing), "{drops:?}");
         let short = self.world.verdicts(verdict) - before;
@@ -80,7 +80,7 @@ fn requests(work: Work, family: Family, gateway: TunnelKind, verdict: VerdictCou
     rig.feeder.run(FLOWS).unwrap();
     assert_eq!(rig.world.verdicts(verdict), 0, "{work:?}: nothing gets them yet");
     let known = if work == Work::Return { 0 } else { FLOWS };
-    // After a renewal the same flows go by other paths than those that are remembered.
+    // After a renewal the same flows have other paths than the cached ones.
     for orders in
         [[Order::Begun, Order::Other, Order::Other], [Order::Other, Order::Begun, Order::Begun]]
     {

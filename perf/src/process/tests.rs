@@ -1,4 +1,4 @@
-//! Reading what programs and the kernel print.
+//! Tests of parsing the output of programs and of the kernel.
 
 use super::*;
 

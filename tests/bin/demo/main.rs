@@ -1,4 +1,5 @@
-//! `demo`: both clouds, real traffic, a changing backend set, and in the end what was proved.
+//! `demo`: both clouds, real traffic and a changing backend set, with a summary of what was
+//! shown.
 
 #![forbid(unsafe_code)]
 
@@ -18,19 +19,19 @@ use tests::lab::{LabError, Result};
 
 mod view;
 
-/// Shows Weir at work between an emulated AWS gateway and an emulated Azure one.
+/// Show Weir at work between an emulated AWS gateway and an emulated Azure gateway.
 ///
-/// Everything runs in network namespaces of its own on virtual wires: no cloud, no NIC, no
-/// hugepages, and nothing is left behind. It takes well under five minutes. With PLANE=xdp in the
-/// environment the same by the XDP program in the kernel.
+/// Everything runs in its own network namespaces on virtual wires: no cloud, no NIC, no
+/// hugepages, and nothing is left behind. Takes well under five minutes. With PLANE=xdp in the
+/// environment, the XDP program in the kernel moves the packets.
 #[derive(Parser)]
 #[command(name = "demo")]
 struct Arguments {
-    /// Requests through each gateway; as many again come on long-lived connections and to servers
-    /// that are no service.
+    /// Set the requests through each gateway; as many again use long-lived connections and
+    /// servers without a service.
     #[arg(long, default_value_t = 4_000)]
     requests: u64,
-    /// Plain lines even on a terminal.
+    /// Print plain lines even on a terminal.
     #[arg(long)]
     plain: bool,
 }
@@ -71,9 +72,10 @@ fn run(arguments: &Arguments) -> Result<Outcome> {
     outcome
 }
 
-/// On Ctrl-C: the namespaces and daemons go with this process, the lab's files do not.
+/// Removes the lab's files on SIGINT, SIGTERM and SIGHUP; namespaces and daemons end with this
+/// process by themselves.
 fn clean_up_on_signals() -> Result<()> {
-    // Caught, not blocked: a child would inherit what is blocked, and then never hear a SIGTERM.
+    // Caught, not blocked: a child would inherit the blocked signals and never receive SIGTERM.
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]);
     let mut signals = signals.map_err(LabError::io("catching signals"))?;
     let wait = move || {
@@ -87,7 +89,7 @@ fn clean_up_on_signals() -> Result<()> {
     thread.map(drop).map_err(LabError::io("a thread for signals"))
 }
 
-/// Says what was proved, in plain words.
+/// Prints a summary of what was shown.
 fn summary(outcome: &Outcome) -> ExitCode {
     let claims = outcome.claims();
     println!("\nIn {:.1?} of traffic this was shown:", outcome.took);

@@ -1,5 +1,5 @@
-//! The live view: services, backends and drops as they are, redrawn in place on a terminal, and as
-//! plain lines elsewhere.
+//! The live view of services, backends and drops: redrawn in place on a terminal, plain lines
+//! elsewhere.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,7 +7,7 @@ use std::io::Write as _;
 use tests::lab::journey::Progress;
 use tests::lab::topology::Lab;
 
-/// What is on the screen.
+/// The state of the display.
 pub struct View {
     live: bool,
     names: BTreeMap<String, String>,
@@ -15,26 +15,26 @@ pub struct View {
 }
 
 impl View {
-    /// A view that redraws in place if `live`.
+    /// Creates a view that redraws in place if `live`.
     pub fn new(live: bool, lab: &Lab) -> Self {
         let names = lab.hosts.iter().map(|host| (host.address.to_string(), host.name.clone()));
         Self { live, names: names.collect(), drawn: 0 }
     }
 
-    /// Draws.
+    /// Prints the current progress.
     pub fn show(&mut self, progress: &Progress<'_>) {
         let text = if self.live { self.screen(progress) } else { self.line(progress) };
         let mut out = std::io::stdout().lock();
         if self.drawn > 0 {
-            // Up to the first line, and clear from there.
+            // Move the cursor to the first line and clear from there.
             let _ = write!(out, "\x1b[{}A\x1b[J", self.drawn);
         }
-        // A reader of our output who went away does not end the demo.
+        // A closed output pipe does not end the demo.
         let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
         self.drawn = if self.live { text.lines().count() } else { 0 };
     }
 
-    /// Leaves the last picture as it is.
+    /// Leaves the last picture on the screen.
     pub fn end(&mut self) {
         self.drawn = 0;
     }

@@ -1,4 +1,5 @@
-//! Errors about what is translated: of routers and hosts on either side, and our own about sizes.
+//! Errors about translated packets: from routers and hosts on either side, and Weir's own about
+//! sizes.
 
 use super::super::setups::{aws_translated, plain_translated};
 use super::super::world::*;
@@ -7,11 +8,10 @@ use super::who::{W46, W64, Who, alone, quoted, written};
 use crate::frames::{Frame, Ip, echo, error, flags, tcp};
 use tables::reason::DropReason;
 
-/// What a router or host of one family says, and the same in the other's words: type, code and the
-/// rest of the header.
+/// Errors of one family and their translation: type, code and the rest of the header.
 type Words = &'static [((u8, u8, u32), (u8, u8, u32))];
 
-/// From IPv6.
+/// From IPv6 to IPv4.
 const TO_FOUR: Words = &[
     ((1, 0, 0), (3, 1, 0)),
     ((1, 1, 0), (3, 10, 0)),
@@ -22,7 +22,7 @@ const TO_FOUR: Words = &[
     ((4, 1, 6), (3, 2, 0)),
 ];
 
-/// From IPv4.
+/// From IPv4 to IPv6.
 const TO_SIX: Words = &[
     ((3, 0, 0), (1, 0, 0)),
     ((3, 2, 0), (4, 1, 6)),
@@ -86,7 +86,7 @@ fn errors() -> Vec<Case> {
     ]
 }
 
-/// An error that quotes the first 8 bytes behind the header, as routers once did.
+/// Cases of errors that quote only the first 8 bytes after the header, as permitted by RFC 792.
 fn short_quotes() -> Vec<Case> {
     let about = written(W64.beyond(W64.request()).hop());
     let plain = error("10.9.9.9", OUR_NAT, (11, 0), 0, about).quoting(28);
@@ -127,22 +127,22 @@ fn short_quotes() -> Vec<Case> {
 }
 
 impl Who {
-    /// A client's packet of so many bytes.
+    /// Builds a client's packet of `len` bytes.
     fn big(&self, len: usize) -> Ip {
         tcp(self.client, self.frontend, flags::ACK).sized(len)
     }
 
-    /// What a client gets.
+    /// Returns a packet of `len` bytes as the client receives it.
     fn gets(&self, len: usize) -> Ip {
         tcp(self.frontend, self.client, flags::ACK).sized(len)
     }
 
-    /// What a backend sends.
+    /// Returns a packet of `len` bytes as the backend sends it.
     fn sends(&self, len: usize) -> Ip {
         self.behind(tcp(self.frontend, self.client, flags::ACK)).sized(len)
     }
 
-    /// An answer of `from` bytes that is one of `to` bytes for the gateway.
+    /// A step with an answer of `from` bytes that has `to` bytes towards the gateway.
     fn fits(&self, from: usize, to: usize) -> Step {
         arrives(EGRESS, from_backend(11, self.sends(from))).leaves(
             INGRESS,
@@ -151,7 +151,7 @@ impl Who {
         )
     }
 
-    /// An answer that is too big, of which its backend is told `mtu`.
+    /// A step with an answer that is too big; the error to its backend reports `mtu`.
     fn too_big(&self, len: usize, mtu: u32) -> Step {
         let (is, quotes) = if self.six { ((3, 4), 548) } else { ((2, 0), 1_232) };
         let told = error(self.ours, &alone(self.backend), is, mtu, self.sends(len));
@@ -204,7 +204,7 @@ fn sizes() -> Vec<Case> {
     ]
 }
 
-/// All of them.
+/// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
     [errors(), short_quotes(), sizes()].into_iter().flatten().collect()
 }

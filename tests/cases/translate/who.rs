@@ -4,18 +4,18 @@ use super::super::world::*;
 use super::super::{Step, arrives};
 use crate::frames::{Frame, Ip, error, flags, tcp};
 
-/// Who is who in one of the two directions.
+/// The addresses of one of the two translation directions.
 #[derive(Clone, Copy)]
 pub(super) struct Who {
     pub(super) client: &'static str,
     pub(super) frontend: &'static str,
-    /// Any port of this one is served.
+    /// A frontend that serves any port.
     pub(super) any: &'static str,
     pub(super) ours: &'static str,
     pub(super) backend: &'static str,
     /// The backend of `any`, without a port.
     pub(super) any_backend: &'static str,
-    /// A router at the client's, and one at the backend's.
+    /// A router on the client's side, and one on the backend's.
     pub(super) routers: [&'static str; 2],
     pub(super) six: bool,
 }
@@ -44,13 +44,13 @@ pub(super) const W64: Who = Who {
     six: true,
 };
 
-/// An address or an end without its port.
+/// Returns the address without its port.
 pub(super) fn alone(end: &str) -> String {
     crate::frames::end(end).ip().to_string()
 }
 
-/// As a translator writes the header: without options; over IPv4, what is small may be cut and has
-/// an identification, and what is large may not.
+/// Returns the header as a translator writes it: without options; over IPv4, small packets may be
+/// fragmented and have an identification, large ones have DF.
 pub(super) fn written(mut ip: Ip) -> Ip {
     ip.options.clear();
     ip.extensions.clear();
@@ -65,7 +65,7 @@ pub(super) fn written(mut ip: Ip) -> Ip {
     }
 }
 
-/// The same of a quoted packet, whose identification nobody asks for.
+/// Returns a quoted packet as a translator writes it; its identification is not compared.
 pub(super) fn quoted(ip: Ip) -> Ip {
     written(ip).id(0)
 }
@@ -90,17 +90,17 @@ impl Who {
         segment.numbers(9_001, 7_017).load(b"HTTP/1.1 200 OK\r\n")
     }
 
-    /// The client's packet as the backend's side has it, no hop on.
+    /// Returns the client's packet with the addresses of the backend's side, with the same TTL.
     pub(super) fn beyond(&self, ip: Ip) -> Ip {
         ip.from(self.ours).from_port(NAT_1).to(self.backend)
     }
 
-    /// The frontend's packet as the backend sends it.
+    /// Returns the frontend's packet as the backend sends it.
     pub(super) fn behind(&self, ip: Ip) -> Ip {
         ip.from(self.backend).to(self.ours).to_port(NAT_1)
     }
 
-    /// To the backend by an AWS gateway.
+    /// A step from an AWS gateway to the backend.
     pub(super) fn there(&self, ip: Ip) -> Step {
         self.there_by(|ip| from_gateway(1, ip), ip)
     }
@@ -110,18 +110,18 @@ impl Who {
         arrives(INGRESS, by(ip)).leaves(EGRESS, to_backend(11, out), "nat")
     }
 
-    /// From the backend to an AWS gateway.
+    /// A step from the backend to an AWS gateway.
     pub(super) fn back(&self, ip: Ip) -> Step {
         self.back_by(|ip| to_gateway(1, ip), ip)
     }
 
     pub(super) fn back_by(&self, by: fn(Ip) -> Frame, ip: Ip) -> Step {
-        // What is in front has the traffic class of what is inside.
+        // The outer header has the traffic class of the inner packet.
         let frame = by(written(ip.clone().hop())).with(|outer| outer.tos(ip.tos));
         arrives(EGRESS, from_backend(11, self.behind(ip))).leaves(INGRESS, frame, "answer")
     }
 
-    /// To the backend of `any`, of which the port stays.
+    /// A step to the backend of `any`, which keeps the port.
     pub(super) fn any_there(&self, ip: Ip) -> Step {
         let port = ip.dst.port();
         let out = ip.clone().from(self.ours).from_port(NAT_1).to(self.any_backend).to_port(port);
@@ -129,14 +129,14 @@ impl Who {
         arrives(INGRESS, from_gateway(1, ip)).leaves(EGRESS, out, "nat")
     }
 
-    /// From the backend of `any`.
+    /// A step from the backend of `any`.
     pub(super) fn any_back(&self, ip: Ip, plain: Ip) -> Step {
         let frame = to_gateway(1, written(ip.hop()));
         arrives(EGRESS, from_backend(12, plain)).leaves(INGRESS, frame, "answer")
     }
 
-    /// An error from the backend's side about the request, from `router` (or the backend itself),
-    /// and what the client gets of it.
+    /// A step with an error from the backend's side about the request, from `router` or the
+    /// backend itself, and its translation for the client.
     pub(super) fn error_back(&self, from: &str, was: (u8, u8, u32), is: (u8, u8, u32)) -> Step {
         let about = written(self.beyond(self.request()).hop());
         let plain = error(from, self.ours, (was.0, was.1), was.2, about).quoting(1_000);
@@ -147,7 +147,8 @@ impl Who {
         arrives(EGRESS, from_backend(11, plain)).leaves(INGRESS, frame, "answer")
     }
 
-    /// An error from the client's side about an answer, and what the backend gets of it.
+    /// A step with an error from the client's side about an answer, and its translation for the
+    /// backend.
     pub(super) fn error_there(&self, was: (u8, u8, u32), is: (u8, u8, u32)) -> Step {
         let (at, to) = (alone(self.frontend), alone(self.backend));
         let about = written(self.response().hop());

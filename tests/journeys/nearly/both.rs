@@ -1,9 +1,9 @@
-//! Two planes with the same tables, the same seed and the same clock, shown the same frames: what
-//! comes out of both, what both count and what both keep is compared.
+//! Two planes with the same tables, seed and clock receive the same frames; their outgoing
+//! frames, counters and flows are compared.
 //!
-//! The kernel takes frames one by one, the pipeline in bursts. So the kernel is shown each frame at
-//! once, and a later frame of the burst can depend on what it sent: an answer to a translated
-//! request has the port that the request got.
+//! The kernel receives frames one by one, the pipeline in bursts. Each frame is passed to the
+//! kernel immediately, and a later frame of the burst can depend on its result: an answer to a
+//! translated request uses the port that the request was assigned.
 
 use super::mutation::Trial;
 use crate::planes::loaded::Loaded;
@@ -22,52 +22,52 @@ use tables::reason::DropReason;
 use tests::cases::{Exit, Plane, Setup};
 use tests::frames::{describe, difference};
 
-/// What leaves for one frame, in order.
+/// The outgoing frames for one frame, in order.
 pub type Came = Vec<(Exit, Vec<u8>)>;
 
-/// What the planes may do differently, and why.
+/// A permitted difference between the planes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Exception {
-    /// The kernel's test run takes no frame that is shorter than an Ethernet header. No NIC
-    /// delivers one either.
+    /// The kernel's test run rejects frames shorter than an Ethernet header, which no NIC
+    /// delivers.
     Short,
-    /// The kernel's test run has no more buffers, and no port takes a frame that long.
+    /// The kernel's test run has no buffers for such long frames, which no port accepts.
     Long,
-    /// Outer UDP checksums that were asked for are 0 in the kernel, which can't sum a whole packet.
+    /// Requested outer UDP checksums are 0 with XDP, which can't sum a whole packet.
     OuterSum,
 }
 
-/// Bytes of the shortest frame that the kernel's test run takes, and of its first buffer.
+/// Bytes of the shortest frame that the kernel's test run accepts, and of its first buffer.
 const SHORTEST: usize = 14;
-/// Bytes behind the first buffer of the longest: as many pages as a packet may have.
+/// Bytes after the first buffer of the longest frame: as many pages as a packet may have.
 const REST: usize = 17 * 4_096;
-/// Most bytes of its first buffer: a page without room at either end. The other plane is
-/// given the same buffers.
+/// The maximum size of its first buffer: a page without headroom and tailroom. The other plane
+/// gets the same buffers.
 const FIRST: usize = 4_096 - 256 - 320;
-/// Milliseconds before and after a second's turn in which no frame is shown: the kernel's coarse
-/// clock is late by a tick, and would say another second than the one it was given.
+/// Milliseconds before and after the start of a second in which no frame is sent: the kernel's
+/// coarse clock lags by a tick, and would report another second than the one that was set.
 const TURN_MS: u64 = 12;
 
-/// The planes.
+/// Both planes.
 pub struct Both {
     memory: Memory,
     xdp: Xdp,
     setup: Setup,
     second: u32,
-    /// What had been counted after the last burst.
+    /// Counters after the last burst.
     totals: Vec<u64>,
-    /// Frames of the burst, and what the kernel sent for each.
+    /// Frames of the burst, and the kernel's outgoing frames for each.
     shown: Vec<(Trial, Came)>,
-    /// Where differences were allowed.
+    /// The permitted differences that occurred.
     pub exceptions: BTreeMap<Exception, usize>,
-    /// All verdicts and drops of all set-ups.
+    /// All verdicts and drops of all setups.
     pub spread: BTreeMap<String, u64>,
-    /// Flows that were compared.
+    /// The number of compared flows.
     pub flows: usize,
 }
 
 impl Both {
-    /// To be made in the namespace of [`Xdp::new`].
+    /// Creates both planes; must run in the namespace of [`Xdp::new`].
     pub fn new(setup: &Setup) -> Both {
         Both {
             memory: Memory::new(),
@@ -82,10 +82,11 @@ impl Both {
         }
     }
 
-    /// Begins anew with these tables on both.
+    /// Restarts both with these tables.
     pub fn load(&mut self, setup: &Setup) {
-        // Hashes are among what is sent. Into the kernel's own queue everything goes. New flows are
-        // limited by each plane's own clock, and of a burst as a whole: cases look at that.
+        // One seed, since hashes appear in outgoing frames. The kernel's queue accepts
+        // everything. New flows are not limited here, since each plane would limit them by its
+        // own clock, and a burst as a whole: cases test that.
         let (seed, kernel_room, new_flows) = (Some(SEED), usize::MAX, "nat_new_per_s = 0");
         self.setup = Setup { seed, kernel_room, new_flows, ..setup.clone() };
         self.xdp.load(&self.setup);
@@ -97,26 +98,27 @@ impl Both {
         self.shown.clear();
     }
 
-    /// The services file says this now.
+    /// Replaces the services file.
     pub fn change(&mut self, services: &str) {
         self.memory.change(services);
         self.xdp.change(services);
         self.totals = totals(&page(self.memory.loaded()));
     }
 
-    /// Seconds pass.
+    /// Advances both clocks.
     pub fn advance_s(&mut self, seconds: u32) {
         self.memory.advance_s(seconds);
         self.xdp.advance_s(seconds);
         self.turn(true);
     }
 
-    /// Second of both planes' clock, which stands still between two [`Both::advance_s`].
+    /// Returns the second of both planes' clock, which stands still between two
+    /// [`Both::advance_s`].
     fn now_s(&mut self) -> u32 {
         self.memory.loaded().lcore.now_s()
     }
 
-    /// Second of this machine's clock, away from its turn.
+    /// Returns the second of this machine's clock, away from its start and end.
     fn second(&mut self) -> u32 {
         let region = self.memory.loaded().region;
         loop {
@@ -129,20 +131,20 @@ impl Both {
         }
     }
 
-    /// Holds the kernel's clock where the other one is.
+    /// Synchronizes the kernel plane's clock with the other one.
     fn turn(&mut self, set: bool) {
         let second = self.second();
         if set || second != self.second {
             self.second = second;
             let now_s = self.now_s();
             self.xdp.set_clock(now_s);
-            // Both begin to count punts again.
+            // Both reset their counts of punted packets.
             self.memory.loaded().lcore.advance_s(0);
         }
     }
 
-    /// Shows a frame to the kernel, and keeps it for the burst that the other plane will be shown
-    /// by [`Both::end_burst`]; returns what the kernel sent.
+    /// Passes a frame to the kernel, and keeps it for the burst that [`Both::end_burst`] passes
+    /// to the other plane; returns the kernel's outgoing frames.
     pub fn show(&mut self, trial: &Trial) -> Result<Came, String> {
         let len = trial.bytes.len();
         if len < SHORTEST || len > first(trial) + REST {
@@ -158,16 +160,17 @@ impl Both {
         Ok(found)
     }
 
-    /// Frames that the kernel was shown since the last burst ended.
+    /// Returns the number of frames passed to the kernel since the last burst ended.
     pub fn burst_len(&self) -> usize {
         self.shown.len()
     }
 
-    /// Shows the other plane, as bursts, the frames that the kernel was shown one by one, and
-    /// compares what came of each, then all counters and flows.
+    /// Passes the frames of the kernel plane to the other plane in bursts, and compares the
+    /// outgoing frames of each, then all counters and flows.
     pub fn end_burst(&mut self) -> Result<(), String> {
         let shown = std::mem::take(&mut self.shown);
-        // The kernel's frames come by a ring of their own, and so as bursts of their own.
+        // Frames from the kernel arrive through their own ring, and therefore as their own
+        // bursts.
         let is_kernels = |(trial, _): &(Trial, Came)| trial.arrival == Arrival::Kernel;
         let parts = shown.chunk_by(|one, next| is_kernels(one) == is_kernels(next));
         for part in parts.flat_map(|part| part.chunks(BURST)) {
@@ -246,7 +249,7 @@ impl Both {
         Err(text + &counted)
     }
 
-    /// All counters of both, since they began.
+    /// Compares all counters of both since their start.
     fn compare_counters(&mut self) -> Result<(), String> {
         let (memory, xdp) = (page(self.memory.loaded()), page(self.xdp.loaded()));
         let (ours, kernels) = (totals(&memory), totals(&xdp));
@@ -266,7 +269,7 @@ impl Both {
         Err(text)
     }
 
-    /// All flows that both keep.
+    /// Compares all flows of both.
     fn compare_flows(&mut self) -> Result<(), String> {
         let (ours, kernels) = (flows(self.memory.loaded()), flows(self.xdp.loaded()));
         self.flows += ours.iter().flatten().count();
@@ -282,7 +285,7 @@ impl Both {
         }
     }
 
-    /// Adds up what this set-up counted.
+    /// Adds the counters of this setup to the totals.
     pub fn close(&mut self) {
         for (name, n) in names().into_iter().zip(totals(&page(self.memory.loaded()))) {
             *self.spread.entry(name).or_default() += n;
@@ -297,12 +300,12 @@ fn arrive(plane: &mut dyn Plane, trial: &Trial) -> Came {
     }
 }
 
-/// Bytes in the first buffer.
+/// Returns the number of bytes in the first buffer.
 fn first(trial: &Trial) -> usize {
     trial.first.clamp(SHORTEST, FIRST).min(trial.bytes.len())
 }
 
-/// `frame` without its outermost UDP checksum, if `other` has none.
+/// Returns `frame` without its outermost UDP checksum, if `other` has none.
 fn without_sum(frame: &[u8], other: &[u8]) -> Option<Vec<u8>> {
     let l3 = if frame.get(12..14)? == [0x81, 0] { 18 } else { 14 };
     let (proto, l4) = match frame.get(l3)? >> 4 {
@@ -327,8 +330,8 @@ fn flows(loaded: &Loaded) -> Vec<Option<Snapshot>> {
     (0..flows.capacity()).map(|path| flows.snapshot(path)).collect()
 }
 
-/// Whether both keep the same. The kernel has a clock of its own: on a busy machine a second turns
-/// between the look at it and the packet.
+/// Returns whether two flows are equal. The kernel has its own clock: on a busy machine a second
+/// may begin between reading it and the packet.
 fn alike(one: Option<&Snapshot>, other: Option<&Snapshot>) -> bool {
     match (one, other) {
         (Some(one), Some(other)) if one.last_seen_s.abs_diff(other.last_seen_s) <= 1 => {
@@ -338,8 +341,8 @@ fn alike(one: Option<&Snapshot>, other: Option<&Snapshot>) -> bool {
     }
 }
 
-/// What both planes count of an lcore: not bursts, of which the kernel knows none, nor what lcores
-/// and slowpath say to each other.
+/// Lcore counters that both planes must agree on: not bursts, which the kernel does not have, nor
+/// messages between lcores and slowpath.
 const COUNTERS: [Counter; 6] = [
     Counter::AnswersUntracked,
     Counter::AffinitiesUntracked,
@@ -348,7 +351,7 @@ const COUNTERS: [Counter; 6] = [
     Counter::GatewayLegChanges,
     Counter::GatewayLegsShared,
 ];
-/// Services and backends that are looked at; the cases have fewer.
+/// Services and backends to compare; the cases have fewer.
 const OBJECTS: u32 = 16;
 
 fn totals(page: &LcorePage<'_>) -> Vec<u64> {
@@ -366,7 +369,8 @@ fn totals(page: &LcorePage<'_>) -> Vec<u64> {
     out
 }
 
-/// Packets that arrived, that Weir made, and that ended: sent, given to the kernel or dropped.
+/// Returns the packets that arrived, that Weir originated, and that ended: sent, passed to the
+/// kernel or dropped.
 fn ends(page: &LcorePage<'_>) -> [u64; 3] {
     let sum = |counters: &[ArmCounter]| -> u64 {
         let of = |arm| counters.iter().map(move |counter| page.arm_count(arm, *counter));
@@ -382,7 +386,7 @@ fn ends(page: &LcorePage<'_>) -> [u64; 3] {
     ]
 }
 
-/// The frames of a burst, one a line.
+/// Lists the frames of a burst, one per line.
 fn listed(part: &[(Trial, Came)]) -> String {
     let mut text = String::from("\n  the burst:\n");
     for (n, (trial, came)) in part.iter().enumerate() {
@@ -392,7 +396,7 @@ fn listed(part: &[(Trial, Came)]) -> String {
     text
 }
 
-/// So many packets arrived, and they and what was made of them ended once.
+/// Checks that `packets` packets arrived, and that they and the originated ones ended once.
 fn counted_once(packets: usize, before: [u64; 3], after: [u64; 3]) -> Result<(), String> {
     let [arrived, made, ended] = std::array::from_fn(|n| after[n].wrapping_sub(before[n]));
     if arrived == packets as u64 && arrived + made == ended {
@@ -401,7 +405,7 @@ fn counted_once(packets: usize, before: [u64; 3], after: [u64; 3]) -> Result<(),
     Err(format!("  counted: {arrived} arrived, {made} originated, {ended} ended"))
 }
 
-/// What stands at each place of [`totals`].
+/// Returns the names of the elements of [`totals`].
 fn names() -> Vec<String> {
     let mut out = Vec::new();
     for arm in 0..2 {

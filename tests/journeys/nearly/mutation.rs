@@ -1,4 +1,4 @@
-//! Frames that are nearly another one.
+//! Mutations of frames.
 
 use fastpath::burst::Arrival;
 use fastrand::Rng;
@@ -6,19 +6,19 @@ use std::fmt;
 use tests::cases::world::{IN_MAC, OUT_MAC};
 use tests::frames::sum::checksum;
 
-/// Bytes from the front that are mutated one by one: more than any headers that are remembered.
+/// Bytes from the front that are mutated one by one: more than any cached headers.
 const REACH: usize = 112;
 
-/// A frame as it is shown to the lcore.
+/// A frame as it arrives at the lcore.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Trial {
-    /// Arm by which it arrives.
+    /// The arm at which it arrives.
     pub arm: u8,
     /// From the port or from the kernel.
     pub arrival: Arrival,
     /// Bytes in the first segment.
     pub first: usize,
-    /// All of it.
+    /// All bytes.
     pub bytes: Vec<u8>,
 }
 
@@ -30,46 +30,46 @@ impl fmt::Debug for Trial {
     }
 }
 
-/// What is changed in a frame.
+/// The change to a frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Mutation {
-    /// Another frame of the case altogether.
+    /// Replace by another frame of the case.
     Another,
-    /// The first so many bytes are another frame's.
+    /// Replace this many bytes at the front by another frame's.
     Splice(usize),
-    /// One bit is turned.
+    /// Flip one bit.
     Bit(usize, u8),
-    /// A byte is set.
+    /// Set a byte.
     Byte(usize, u8),
-    /// Two bytes become this number.
+    /// Set two bytes to this number.
     Word(usize, u16),
-    /// The IP and the UDP length agree on an IP packet of so many bytes.
+    /// Set the IP and the UDP length consistently for an IP packet of this many bytes.
     Lengths(u16),
-    /// The frame ends here.
+    /// Truncate to this length.
     Cut(usize),
-    /// So many bytes follow.
+    /// Append this many bytes.
     Pad(usize),
-    /// The first segment ends here.
+    /// End the first segment here.
     Split(usize),
-    /// It comes by the other arm.
+    /// Arrive at the other arm.
     OtherArm,
-    /// It comes by the other arm, and to its address.
+    /// Arrive at the other arm, with that arm's MAC address as destination.
     OtherArmsOwn,
-    /// It comes from the kernel.
+    /// Arrive from the kernel.
     Kernel,
-    /// It has a VLAN tag (one more).
+    /// Add a VLAN tag.
     Tag(u16),
-    /// Its VLAN tag is taken out.
+    /// Remove its VLAN tag.
     Untag,
-    /// Its IPv4 header has a word of options (one more).
+    /// Add a word of options to its IPv4 header.
     Option(u32),
-    /// The IPv4 header's checksum is made right after the change.
+    /// Correct the IPv4 header's checksum after the change.
     Mended(Box<Mutation>),
-    /// One after the other.
+    /// Apply both, in this order.
     Both(Box<Mutation>, Box<Mutation>),
 }
 
-/// Where the IP header begins.
+/// Returns the offset of the IP header.
 fn l3(bytes: &[u8]) -> usize {
     if bytes.get(12..14) == Some(&[0x81, 0]) { 18 } else { 14 }
 }
@@ -89,7 +89,7 @@ fn set(bytes: &mut [u8], at: usize, value: &[u8]) {
     }
 }
 
-/// Makes the outermost IPv4 header's checksum right, if there is such a header.
+/// Corrects the outermost IPv4 header's checksum, if there is such a header.
 fn mend(bytes: &mut [u8]) {
     let at = l3(bytes);
     let Some(first) = bytes.get(at).filter(|_| is_v4(bytes)) else { return };
@@ -102,7 +102,7 @@ fn mend(bytes: &mut [u8]) {
     set(bytes, at + 10, &sum.to_be_bytes());
 }
 
-/// Both lengths for an IP packet of `len` bytes, UDP behind a header without options.
+/// Sets both lengths for an IP packet of `len` bytes, with UDP after a header without options.
 fn set_lengths(bytes: &mut [u8], len: u16) {
     let at = l3(bytes);
     let (field, header) = if is_v4(bytes) { (at + 2, 20) } else { (at + 4, 40) };
@@ -123,7 +123,7 @@ fn insert_option(bytes: &mut Vec<u8>, option: u32) {
 }
 
 impl Mutation {
-    /// What `seed` becomes by it.
+    /// Applies the mutation to `seed`.
     pub fn of(&self, seed: &Trial) -> Trial {
         let mut trial = seed.clone();
         let whole = trial.first == trial.bytes.len();
@@ -177,7 +177,7 @@ impl Mutation {
     }
 }
 
-/// Bits, bytes and numbers at every place within reach.
+/// Returns mutations of bits, bytes and numbers at every offset within reach.
 fn fields(seed: &Trial, rng: &mut Rng) -> Vec<Mutation> {
     let mut out = Vec::new();
     for at in 0..seed.bytes.len().min(REACH) {
@@ -191,7 +191,7 @@ fn fields(seed: &Trial, rng: &mut Rng) -> Vec<Mutation> {
     out
 }
 
-/// Lengths, ends and segments.
+/// Returns mutations of lengths, ends and segments.
 fn shapes(seed: &Trial) -> Vec<Mutation> {
     let len = seed.bytes.len();
     let near = (0..len.min(REACH + 64)).chain(len.saturating_sub(4)..len + 2);
@@ -220,7 +220,7 @@ fn elsewhere() -> Vec<Mutation> {
     out
 }
 
-/// All that is done to every frame. In a random order, so that any part of it is a sample.
+/// Returns all mutations of a frame, in random order, so that any part of them is a sample.
 pub fn all(seed: &Trial, rng: &mut Rng) -> Vec<Mutation> {
     let l3 = l3(&seed.bytes);
     let mut out = fields(seed, rng);
@@ -236,7 +236,7 @@ pub fn all(seed: &Trial, rng: &mut Rng) -> Vec<Mutation> {
     out
 }
 
-/// Whether what changes is below the checksum of an IP header at `l3`.
+/// Returns whether the changed bytes are covered by the checksum of an IP header at `l3`.
 fn is_summed(mutation: &Mutation, l3: usize) -> bool {
     match mutation {
         Mutation::Bit(at, _) | Mutation::Byte(at, _) | Mutation::Word(at, _) => {
@@ -247,13 +247,13 @@ fn is_summed(mutation: &Mutation, l3: usize) -> bool {
     }
 }
 
-/// `count` pairs of them, with a right checksum.
+/// Returns `count` pairs of mutations, with a correct checksum.
 pub fn double(single: &[Mutation], count: usize, rng: &mut Rng) -> Vec<Mutation> {
     let mut one = || Box::new(single[rng.usize(..single.len())].clone());
     (0..count).map(|_| Mutation::Mended(Box::new(Mutation::Both(one(), one())))).collect()
 }
 
-/// `seed` with ever more of the front of `other`.
+/// Returns `seed` with an increasing part of the front of `other`.
 pub fn splices(seed: &Trial, other: &Trial) -> impl Iterator<Item = (Mutation, Trial)> {
     let most = seed.bytes.len().min(other.bytes.len()).min(REACH);
     (1..most).map(|n| {

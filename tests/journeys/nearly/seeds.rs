@@ -1,4 +1,4 @@
-//! Frames to begin with: those of the cases, and headers that no case has a use for.
+//! Initial frames: those of the cases, and headers that no case uses.
 
 use super::mutation::Trial;
 use fastpath::burst::Arrival;
@@ -7,7 +7,7 @@ use tests::cases::world::*;
 use tests::cases::{Act, Case, Step, Wire, arrives, arrives_split, case, services};
 use tests::frames::{Frame, Ip, Mac, aws_options, option, options, udp};
 
-/// The frame that an act shows first, if it shows one.
+/// Returns the first frame of a step, if it has one.
 pub fn shown_by(act: &Act) -> Option<Trial> {
     let bytes = |wire: &Wire| match wire {
         Wire::Built(frame) => frame.bytes(),
@@ -30,7 +30,7 @@ pub fn shown_by(act: &Act) -> Option<Trial> {
     Some(Trial { arm, arrival, first, bytes })
 }
 
-/// Gateways that speak IPv6 to us.
+/// A setup of gateways with IPv6 as outer protocol.
 fn gateways_by_six() -> Setup {
     let mut setup = aws_return().named("outer IPv6");
     setup.gateways = r#"
@@ -55,7 +55,7 @@ fn gateways(inner: &Ip, options: &[u8]) -> Frame {
     Frame::new(ROUTER, IN_MAC, inner.clone().in_geneve(NODE, OUR_GENEVE, options.to_vec()))
 }
 
-/// GENEVE options of all shapes that are not AWS's own.
+/// Returns GENEVE options of all forms other than AWS's own.
 fn option_shapes() -> Vec<Vec<u8>> {
     let one = option(0x0108, 1, &ENDPOINT.to_be_bytes());
     let two = option(0x0108, 2, &7u64.to_be_bytes());
@@ -75,7 +75,7 @@ fn option_shapes() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Tunnel headers in unusual dress, around the same packet.
+/// Returns unusual tunnel headers around the same packet.
 fn dressed(inner: &Ip) -> Vec<Frame> {
     let usual = aws_options(ENDPOINT, 0, 1);
     let plain = gateways(inner, &usual);
@@ -96,7 +96,7 @@ fn dressed(inner: &Ip) -> Vec<Frame> {
     ]
 }
 
-/// GUE variant 0 with `words` words behind the first, around an IPv4 packet.
+/// Builds GUE variant 0 with `words` words after the first, around an IPv4 packet.
 fn gue_with_header(words: u8, inner: &Ip) -> Ip {
     let mut load = vec![words, 4, 0, 0];
     load.resize(4 + 4 * usize::from(words), 0x11);
@@ -104,7 +104,7 @@ fn gue_with_header(words: u8, inner: &Ip) -> Ip {
     udp("10.0.2.11:55555", "10.0.2.10:6080").load(&load)
 }
 
-/// VXLAN with a tag inside, as the bytes of a whole frame.
+/// Builds VXLAN with an inner VLAN tag, as the bytes of a whole frame.
 fn tagged_inside(inner: Ip) -> Vec<u8> {
     let mut load = vec![0x08, 0, 0, 0, 0, 3, 0x21, 0];
     let (to, from): (Mac, Mac) = (AZURE_TO, AZURE_FROM);
@@ -112,12 +112,13 @@ fn tagged_inside(inner: Ip) -> Vec<u8> {
     Frame::new(ROUTER, IN_MAC, udp(NODE, OUR_EXTERNAL).load(&load)).bytes()
 }
 
-/// What comes in the longest frame that is looked at, and in a longer one.
+/// Returns frames of the maximum length that is parsed, and of a greater one.
 fn giants() -> Vec<Frame> {
     [65_000, 65_535, 70_000].map(|len| from_gateway(1, syn()).pad(len)).into()
 }
 
-/// Over IPv6, with headers that are remembered (VXLAN's) and too long for it (GENEVE's).
+/// Returns frames over IPv6 with headers that fit into the cache (VXLAN's) and that do not
+/// (GENEVE's).
 fn outer_six() -> Vec<Step> {
     let six = syn().from(CLIENT6).to(FRONTEND6);
     let arrive = |ip: Ip| arrives(INGRESS, Frame::new(ROUTER, IN_MAC, ip));
@@ -136,7 +137,7 @@ fn outer_six() -> Vec<Step> {
     ]
 }
 
-/// What backends send back by our own tunnels.
+/// Returns cases of backends' answers through Weir's own tunnels.
 fn legs() -> Vec<Case> {
     let backend = |ip: Ip| arrives(EGRESS, from_backend(11, ip));
     let own = |endpoint, attachment: u64| {
@@ -164,7 +165,7 @@ fn legs() -> Vec<Case> {
     ]
 }
 
-/// Cases of nothing but arrivals.
+/// Returns cases of arriving frames only.
 pub fn cases() -> Vec<Case> {
     let all = |frames: Vec<Frame>| frames.into_iter().map(|f| arrives(INGRESS, f)).collect();
     let split = |first| arrives_split(INGRESS, from_gateway(1, request()), first);

@@ -1,4 +1,4 @@
-//! Packets of a few clients, so that flows recur, and what others make of packets that left.
+//! Packets of a few clients, so that flows recur, and responses to outgoing packets.
 
 use super::mutation::Trial;
 use fastpath::burst::Arrival;
@@ -10,11 +10,11 @@ use tests::frames::{Frame, Ip, echo, end, flags, raw, tcp, udp};
 
 /// Clients, each with few ports.
 const CLIENTS: [&str; 3] = ["198.51.100.7", "198.51.100.8", "192.0.2.33"];
-/// The same over IPv6.
+/// The IPv6 clients.
 const CLIENTS6: [&str; 2] = ["2001:db8:c::7", "2001:db8:c::8"];
-/// Whom they mean: frontends, nobody, this machine.
+/// Their destinations: frontends, an address without a service, the appliance.
 const SERVED: [&str; 5] = [FRONTEND, FRONTEND, "203.0.113.20:53", ELSEWHERE, "10.0.1.10:179"];
-/// The same over IPv6.
+/// The IPv6 destinations.
 const SERVED6: [&str; 2] = [FRONTEND6, ELSEWHERE6];
 const FLAGS: [u8; 8] = [
     flags::SYN,
@@ -27,7 +27,7 @@ const FLAGS: [u8; 8] = [
     flags::RST | flags::ACK,
 ];
 
-/// A frame that arrives whole.
+/// Creates the arrival of a frame in one segment.
 pub fn arrives(arm: u8, bytes: Vec<u8>) -> Trial {
     Trial { arm, arrival: Arrival::Plain, first: bytes.len(), bytes }
 }
@@ -36,7 +36,7 @@ fn one_of<T: Copy>(of: &[T], rng: &mut Rng) -> T {
     of[rng.usize(..of.len())]
 }
 
-/// A client's packet.
+/// Builds a client's packet.
 fn packet(rng: &mut Rng) -> Ip {
     let six = rng.usize(..4) == 0;
     let (client, served) = match six {
@@ -68,7 +68,7 @@ fn packet(rng: &mut Rng) -> Ip {
     }
 }
 
-/// A client's packet, by a gateway of the set-up or without.
+/// Builds a client's packet, through a gateway of the setup or plain.
 pub fn request(setup: &Setup, rng: &mut Rng) -> Trial {
     let ip = packet(rng);
     let by = |kind: &str| setup.gateways.contains(&format!("kind = \"{kind}\""));
@@ -87,12 +87,12 @@ pub fn request(setup: &Setup, rng: &mut Rng) -> Trial {
     arrives(INGRESS, frame.bytes())
 }
 
-/// Where the IP header of a frame begins.
+/// Returns the offset of a frame's IP header.
 pub fn l3(frame: &[u8]) -> usize {
     if frame.get(12..14) == Some(&[0x81, 0]) { 18 } else { 14 }
 }
 
-/// Length of the IP header at `at`, and the protocol behind it.
+/// Returns the length of the IP header at `at`, and the protocol after it.
 fn ip_at(frame: &[u8], at: usize) -> Option<(usize, u8)> {
     match frame.get(at)? >> 4 {
         4 => Some((usize::from(frame[at] & 15) * 4, *frame.get(at + 9)?)),
@@ -101,7 +101,7 @@ fn ip_at(frame: &[u8], at: usize) -> Option<(usize, u8)> {
     }
 }
 
-/// Where the packet in a tunnel begins.
+/// Returns the offset of the inner packet of a tunnel.
 fn inner_at(frame: &[u8]) -> Option<usize> {
     let (header, proto) = ip_at(frame, l3(frame))?;
     let l4 = l3(frame) + header;
@@ -114,7 +114,7 @@ fn inner_at(frame: &[u8]) -> Option<usize> {
     }
 }
 
-/// Exchanges `len` bytes at `one` and at `other`.
+/// Swaps `len` bytes at `one` and at `other`.
 fn exchange(frame: &mut [u8], one: usize, other: usize, len: usize) -> Option<()> {
     if other + len > frame.len() {
         return None;
@@ -123,7 +123,7 @@ fn exchange(frame: &mut [u8], one: usize, other: usize, len: usize) -> Option<()
     Some(())
 }
 
-/// The word at `at` becomes `new`, and the checksum at `sum` stays as right as it was.
+/// Sets the word at `at` to `new`, and updates the checksum at `sum` incrementally.
 fn replace(frame: &mut [u8], at: usize, sum: usize, new: u16) -> Option<()> {
     let word = |pair: &[u8]| u32::from(u16::from_be_bytes([pair[0], pair[1]]));
     let (old, was) = (word(frame.get(at..at + 2)?), word(frame.get(sum..sum + 2)?));
@@ -136,7 +136,7 @@ fn replace(frame: &mut [u8], at: usize, sum: usize, new: u16) -> Option<()> {
     Some(())
 }
 
-/// Turns the packet at `at` into one the other way.
+/// Turns the packet at `at` into one of the opposite direction.
 pub fn turn(frame: &mut [u8], at: usize, ports: bool, rng: &mut Rng) -> Option<()> {
     let (header, proto) = ip_at(frame, at)?;
     let l4 = at + header;
@@ -158,8 +158,8 @@ pub fn turn(frame: &mut [u8], at: usize, ports: bool, rng: &mut Rng) -> Option<(
     }
 }
 
-/// An ICMP error about the packet of a frame, from a router on its way. Nobody looks at the
-/// checksum that an ICMPv6 one has.
+/// Builds an ICMP error about a frame's packet, from a router on its path. An ICMPv6 checksum is
+/// not computed, since it is not verified.
 pub fn error_about(frame: &[u8], arm: u8, rng: &mut Rng) -> Option<Trial> {
     let at = l3(frame);
     let six = frame.get(at)? >> 4 == 6;
@@ -182,7 +182,7 @@ pub fn error_about(frame: &[u8], arm: u8, rng: &mut Rng) -> Option<Trial> {
     Some(arrives(arm, Frame::new(router, ours, error).bytes()))
 }
 
-/// What comes back for a frame that left: an answer, the same by its tunnel, an error.
+/// Builds a response to an outgoing frame: an answer, the same through its tunnel, or an error.
 pub fn answer(exit: Exit, frame: &[u8], rng: &mut Rng) -> Option<Trial> {
     let Exit::Port(arm) = exit else { return None };
     if rng.usize(..12) == 0 {
@@ -193,7 +193,7 @@ pub fn answer(exit: Exit, frame: &[u8], rng: &mut Rng) -> Option<Trial> {
     let at = l3(&frame);
     match inner_at(&frame) {
         Some(inner) if rng.usize(..4) == 0 => {
-            // Plain, without the tunnel; the backend takes the header off.
+            // Plain, without the tunnel; the backend decapsulates.
             let ethertype = if *frame.get(inner)? >> 4 == 4 { [8, 0] } else { [0x86, 0xdd] };
             turn(&mut frame, inner, true, rng)?;
             let mut plain = frame[..12].to_vec();

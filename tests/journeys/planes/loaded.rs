@@ -1,5 +1,5 @@
-//! What every plane in this process has: a region with a case's tables, compiled by slowpath from
-//! the configuration that the case is written in, and an lcore that reads them.
+//! The state that all planes in this process share: a region with a case's tables, compiled by
+//! slowpath from the case's configuration, and an lcore that reads them.
 
 use config::Config;
 use fastpath::lcore::{Lcore, Place};
@@ -23,34 +23,34 @@ use tables::region::Region;
 use tests::cases::world::{IN_MAC, OUT_MAC};
 use tests::cases::{Counts, Setup};
 
-/// The sizes of a region for the tables of `setup`.
+/// Returns the sizes of a region for the tables of `setup`.
 pub fn sizes(setup: &Setup) -> Sizes {
     hugepages::plan::sizes(&checked(setup))
 }
 
 /// A case's tables and the lcore.
 pub struct Loaded {
-    /// Shared memory, in this case of this process alone.
+    /// The region, which only this process uses.
     pub region: &'static Region,
-    /// What reads it.
+    /// The lcore that reads it.
     pub lcore: Lcore<'static>,
     setup: Setup,
     config: Arc<Config>,
     desired: Desired,
     reconciler: Reconciler,
-    /// Slowpath's clock: changes are further apart than its looks at what drains.
+    /// Slowpath's clock: changes are further apart than its checks of draining backends.
     slowpaths: Instant,
-    /// Who writes its tables; a test may put itself in its place.
+    /// The writer of the tables; `None` if the test writes them itself.
     pub target: Option<RegionPlane<'static>>,
-    /// Packets that no stage decided on. Zero, unless the test itself leaves out the stages.
+    /// Packets without a verdict. Zero, unless the test itself skips the stages.
     pub undecided: u64,
 }
 
 impl Loaded {
-    /// A new region with the tables of `setup`.
+    /// Creates a region with the tables of `setup`.
     pub fn new(setup: &Setup) -> Loaded {
         let sizes = sizes(setup);
-        // A case's region lives as long as the test: its lcore and its writer borrow it.
+        // Leaked, since the lcore and the writer borrow it for the whole test.
         let region = match setup.seed {
             None => Region::anonymous(&sizes),
             Some(seed) => Region::anonymous_with(&sizes, seed),
@@ -58,7 +58,7 @@ impl Loaded {
         Loaded::over(setup, Box::leak(Box::new(region.expect("memory for a small region"))))
     }
 
-    /// The tables of `setup` in a region that is as new.
+    /// Loads the tables of `setup` into a region in its initial state.
     pub fn over(setup: &Setup, region: &'static Region) -> Loaded {
         let config = Arc::new(checked(setup));
         let mut target = RegionPlane::attach(region, &config).expect("a new region has no writer");
@@ -93,7 +93,7 @@ impl Loaded {
         loaded
     }
 
-    /// The services file says this now; the lcore has switched when it returns.
+    /// Replaces the services file; the lcore has switched when this returns.
     pub fn change(&mut self, services: &str) {
         let services = config::services_from_toml(services, &self.config)
             .unwrap_or_else(|e| panic!("{}", e.render()));
@@ -116,14 +116,14 @@ impl Loaded {
         self.lcore.poll_control();
     }
 
-    /// Seconds pass, and the flow table and the scopes are swept once.
+    /// Advances the clock, and sweeps the flow table and the scopes once.
     pub fn advance_s(&mut self, seconds: u32) {
         self.lcore.advance_s(seconds);
         self.lcore.sweep(self.setup.max_flows);
         self.lcore.release_scopes(u32::MAX);
     }
 
-    /// All counters of the region.
+    /// Returns all counters of the region.
     pub fn counts(&self) -> Counts {
         self.check_addresses();
         self.check_undecided();
@@ -146,20 +146,21 @@ impl Loaded {
         }
     }
 
-    /// Packets of both arms that were dropped for `reason`.
+    /// Returns the packets of both arms that were dropped for `reason`.
     fn dropped(&self, reason: DropReason) -> u64 {
         let counters = self.region.counters();
         counters.sum(|page| page.dropped(0, reason) + page.dropped(1, reason))
     }
 
-    /// A packet that no stage decides on is a defect, whatever else the test looks at.
+    /// Asserts that every packet got a verdict, whatever else the test checks.
     fn check_undecided(&self) {
         let undecided = self.dropped(DropReason::Undecided);
         let setup = self.setup.name;
         assert_eq!(undecided, self.undecided, "packets that no stage decided on, tables {setup}");
     }
 
-    /// A flow whose address no filter knew would be returned as a stranger's.
+    /// Asserts that the address filter contains all flows: packets of others would be returned as
+    /// unmatched.
     fn check_addresses(&self) {
         let (known, flows) = (Addresses::of_flows(self.region), Flows::new(self.region));
         for flow in (0..flows.capacity()).filter_map(|path| flows.snapshot(path)) {
@@ -169,7 +170,7 @@ impl Loaded {
     }
 }
 
-/// Every case and every test of the planes ends here, also one that looks at no counters.
+/// Runs at the end of every case and test of the planes, also those that check no counters.
 impl Drop for Loaded {
     fn drop(&mut self) {
         // A second panic would hide why the test fails.
@@ -179,13 +180,13 @@ impl Drop for Loaded {
     }
 }
 
-/// The configuration of a set-up.
+/// Returns the configuration of a setup.
 pub fn checked(setup: &Setup) -> Config {
     let text = setup.config("net_null0", "net_null1");
     config::from_toml(&text).unwrap_or_else(|e| panic!("{}", e.render()))
 }
 
-/// Says of each next hop what the set-up knows of it.
+/// Sets the MAC address of each next hop from the setup.
 fn resolve(setup: &Setup, target: &mut RegionPlane<'_>) {
     for (arm, to, _) in target.next_hops() {
         let known = setup.neighbours.iter().find(|n| {

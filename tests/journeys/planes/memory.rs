@@ -1,4 +1,4 @@
-//! The plane `memory`: the fastpath's own pipeline over frames in plain memory.
+//! The plane `memory`: the fastpath's pipeline with frames in ordinary memory.
 
 use super::loaded::Loaded;
 use fastpath::burst::{Arrival, Burst};
@@ -12,11 +12,11 @@ use tests::cases::{Counts, Exit, Plane, Setup};
 pub struct Memory {
     loaded: Option<Loaded>,
     kernel_room: usize,
-    /// The region that the next case is loaded into; a new one in anonymous memory unless set.
+    /// The region that the next case is loaded into; by default a new one in anonymous memory.
     pub region: Option<&'static Region>,
 }
 
-/// What came out.
+/// The outgoing frames.
 struct Came {
     frames: Vec<(Exit, Vec<u8>)>,
     kernel_room: usize,
@@ -41,12 +41,12 @@ impl Exits<Frame> for Came {
 }
 
 impl Memory {
-    /// Nothing loaded yet.
+    /// Creates a plane without tables.
     pub fn new() -> Memory {
         Memory { loaded: None, kernel_room: 0, region: None }
     }
 
-    /// The case that is being played.
+    /// Returns the current case's tables.
     pub fn loaded(&mut self) -> &mut Loaded {
         self.loaded.as_mut().expect("a case is loaded first")
     }
@@ -57,8 +57,8 @@ impl Memory {
         self.forward(&mut burst)
     }
 
-    /// Takes a burst through the pipeline; returns what left, in the order of the burst. What was
-    /// decided on each packet stays in `burst.work`.
+    /// Forwards a burst through the pipeline; returns the outgoing frames, in the order of the
+    /// burst. The verdict of each packet remains in `burst.work`.
     pub fn forward(&mut self, burst: &mut Burst<Frame>) -> Vec<(Exit, Vec<u8>)> {
         let kernel_room = self.kernel_room;
         let loaded = self.loaded();

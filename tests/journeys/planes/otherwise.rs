@@ -1,15 +1,15 @@
-//! What the kernel's program does otherwise than the cases say, each with the reason.
+//! Cases in which the XDP program differs, each with the reason.
 
-/// A case that does not hold there.
+/// A case that does not hold with XDP.
 #[derive(Clone, Copy, Debug)]
 pub struct Otherwise {
-    /// Its claim.
+    /// The case's claim.
     pub claim: &'static str,
-    /// Why.
+    /// The reason.
     pub because: &'static str,
 }
 
-/// All of them.
+/// All such cases.
 pub const OTHERWISE: &[Otherwise] = &[
     Otherwise {
         claim: "An outer UDP checksum that was asked for is right, in GUE.",
@@ -31,7 +31,7 @@ pub const OTHERWISE: &[Otherwise] = &[
 
 const ZERO: &str = "outer UDP checksums are 0, which all of the tunnels' RFCs allow";
 
-/// What is said of a case.
+/// Returns the entry of a case, if it has one.
 pub fn otherwise(claim: &str) -> Option<&'static Otherwise> {
     OTHERWISE.iter().find(|other| other.claim == claim)
 }

@@ -1,4 +1,4 @@
-//! The plane `wire`: the fastpath's own poll loop over DPDK ports on a kernel cable.
+//! The plane `wire`: the fastpath's poll loop over DPDK ports on veth pairs.
 //!
 //! ```text
 //!   tester port 2 ---- veth ---- port 0 (ingress) \
@@ -6,7 +6,7 @@
 //!   tester port 3 ---- veth ---- port 1 (egress)  /
 //! ```
 //! All four are ports of this process, in a network namespace of its own: every frame passes the
-//! kernel, a driver, and the fastpath's receive and transmit code, both ways.
+//! kernel, a driver, and the fastpath's receive and transmit code, in both directions.
 
 use super::loaded::Loaded;
 use config::checked::Idle;
@@ -21,20 +21,20 @@ use std::time::{Duration, Instant};
 use tables::counters::{ArmCounter, LcorePage};
 use tests::cases::{Counts, Exit, Plane, Setup};
 
-/// How long a frame may take over a cable of this machine.
+/// The time limit for a frame on a veth pair.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Frames that the exception path holds where a case does not say.
+/// The default capacity of the exception path, in frames.
 const KERNEL_ROOM: usize = 64;
-/// Room of a buffer: the driver wants that of its ring's frames, and headroom.
+/// Bytes of a buffer: the driver requires that of its ring's frames, and headroom.
 const ROOM: usize = 16_384 + 128;
 
-/// A DPDK driver that speaks to a kernel interface.
+/// A DPDK driver of a kernel interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Driver {
     /// `net_pcap`: libpcap, frame by frame.
     Pcap,
     /// `net_af_packet`: a packet socket's ring. It always joins a fanout group, for which the
-    /// kernel puts IP fragments together before anybody sees them.
+    /// kernel reassembles IP fragments first.
     AfPacket,
 }
 
@@ -46,7 +46,7 @@ impl Driver {
         }
     }
 
-    /// First letter of its interfaces.
+    /// Returns the first letter of its interfaces.
     fn letter(self) -> &'static str {
         match self {
             Driver::Pcap => "p",
@@ -54,12 +54,12 @@ impl Driver {
         }
     }
 
-    /// Its ports: ingress, egress, and the tester's far ends of both cables.
+    /// Returns its ports: ingress, egress, and the tester's far ends of both links.
     fn interfaces(self) -> [String; 4] {
         ["in0", "out0", "in1", "out1"].map(|name| format!("{}{name}", self.letter()))
     }
 
-    /// `ip` lines for its two cables; MACs are those of the cases.
+    /// Returns `ip` lines for its two links; the MACs are those of the cases.
     pub fn cables(self) -> Vec<String> {
         let [near_in, near_out, far_in, far_out] = self.interfaces();
         let mut lines = Vec::new();
@@ -73,7 +73,7 @@ impl Driver {
         lines
     }
 
-    /// Arguments by which DPDK opens its ports.
+    /// Returns the EAL arguments that open its ports.
     pub fn arguments(self) -> impl Iterator<Item = String> {
         let ring = match self {
             Driver::Pcap => "",
@@ -86,7 +86,7 @@ impl Driver {
     }
 }
 
-/// Arguments for DPDK itself.
+/// EAL arguments of DPDK itself.
 pub const ARGUMENTS: [&str; 10] = [
     "-l",
     "0",
@@ -103,7 +103,7 @@ pub const ARGUMENTS: [&str; 10] = [
 /// A frame on the exception path, with its arm.
 type Kept = (u8, Mbuf);
 
-/// What became of a chain.
+/// The result of a buffer chain.
 struct Came {
     frames: Vec<(Exit, Vec<u8>)>,
     page: LcorePage<'static>,
@@ -121,7 +121,7 @@ impl Exits<Mbuf> for Came {
     }
 }
 
-/// A port of the tester's.
+/// A port of the tester.
 struct Tester {
     rx: RxQueue,
     tx: TxQueue,
@@ -135,12 +135,12 @@ pub struct Wire {
     testers: Vec<Tester>,
     punted: Consumer<Kept>,
     kernel: Producer<Kept>,
-    /// False where a case limits what the kernel takes: frames then stay in the ring.
+    /// False if a case limits the kernel's queue: frames then stay in the ring.
     kernel_reads: bool,
-    /// Frames that stay there.
+    /// Frames in the ring.
     waiting: usize,
     pool: Mempool,
-    /// They stop when they are dropped, after their queues.
+    /// Stopped on drop, after their queues.
     _ports: Vec<Port>,
 }
 
@@ -199,7 +199,7 @@ impl Wire {
         mbuf
     }
 
-    /// Takes a buffer through the pipeline as if the driver had made it so.
+    /// Passes a buffer through the pipeline as if the driver had received it.
     fn inject(&mut self, mbuf: Mbuf, arm: u8) -> Vec<(Exit, Vec<u8>)> {
         let mut burst = fastpath::burst::Burst::default();
         burst.push(mbuf, arm, Arrival::Plain);
@@ -210,7 +210,7 @@ impl Wire {
         came.frames
     }
 
-    /// A frame arrives when no buffer of the pool is free.
+    /// Receives a frame while no buffer of the pool is free.
     pub fn send_without_buffers(&mut self, arm: u8, frame: &[u8]) -> Vec<(Exit, Vec<u8>)> {
         let mbuf = self.buffer(frame);
         let held: Vec<Mbuf> = std::iter::from_fn(|| self.pool.alloc()).collect();
@@ -219,7 +219,7 @@ impl Wire {
         came
     }
 
-    /// The kernel sends a frame so many times, and nobody looks for it on the cable.
+    /// Sends a frame from the kernel `count` times, without collecting the outgoing frames.
     pub fn kernel_floods(&mut self, arm: u8, frame: &[u8], count: usize) {
         for _ in 0..count {
             let mbuf = self.buffer(frame);
@@ -229,15 +229,16 @@ impl Wire {
         }
     }
 
-    /// Lets the poll loop run until it has taken one packet more, then gathers what came out.
+    /// Runs the poll loop until it has received one more packet, then collects the outgoing
+    /// frames.
     fn settle(&mut self) -> Vec<(Exit, Vec<u8>)> {
         let before = self.counts();
         let deadline = Instant::now() + PATIENCE;
-        // The loop is asked to stop at once: it then turns until nothing moves any more.
+        // The stop flag is set from the start: the loop then runs until it is idle.
         let stop = AtomicBool::new(true);
         while self.counts().entered() == before.entered() {
             if Instant::now() > deadline {
-                return Vec::new(); // The counters stand still, and the case says so.
+                return Vec::new(); // The counters do not change, and the case reports it.
             }
             let loaded = self.loaded.as_mut().expect("a case is loaded first");
             poll::run(&mut loaded.lcore, &mut self.ends, &stop, Idle::Yield);
@@ -262,7 +263,7 @@ impl Wire {
             for (arm, tester) in self.testers.iter_mut().enumerate() {
                 tester.rx.receive(&mut row);
                 for mut mbuf in row.drain() {
-                    // The kernel takes VLAN tags out of the frame and says so beside it.
+                    // The kernel removes VLAN tags from the frame and passes them as metadata.
                     assert!(mbuf.restore_vlan(), "room for a VLAN tag");
                     came.push((Exit::Port(arm as u8), mbuf.bytes().to_vec()));
                     arrived += 1;
@@ -273,7 +274,8 @@ impl Wire {
     }
 }
 
-/// An lcore's end of the exception path with room for so many punted frames, and the other ends.
+/// Creates an lcore's end of the exception path with capacity for `room` punted frames, and the
+/// other ends.
 fn exception(room: usize) -> (LcoreEnd, Consumer<Kept>, Producer<Kept>) {
     let (to_kernel, punted) = RingBuffer::new(room);
     let (kernel, from_kernel) = RingBuffer::new(KERNEL_ROOM);
@@ -306,7 +308,7 @@ impl Plane for Wire {
     }
 
     fn send_split(&mut self, arm: u8, frame: &[u8], first: usize) -> Vec<(Exit, Vec<u8>)> {
-        // This driver never makes chains, so the chain is put where the driver would have put it.
+        // This driver never creates chains, so the chain is inserted after the driver.
         let (head, rest) = frame.split_at(first);
         let mut mbuf = self.buffer(rest);
         mbuf.chain_front(self.buffer(head)).expect("two segments make a chain");

@@ -1,7 +1,7 @@
-//! The plane `xdp`: the kernel's own program, asked packet by packet (BPF_PROG_TEST_RUN).
+//! The plane `xdp`: the XDP program, run packet by packet (BPF_PROG_TEST_RUN).
 //!
-//! Programs are loaded once for each size of the tables, which takes the verifier longer than a
-//! case; a case begins with the region of its size as new.
+//! Programs are loaded once per size of the tables, since the verifier takes longer than a case;
+//! a case begins with the region of its size in its initial state.
 
 use super::loaded::{Loaded, checked};
 use aya::TestRunOptions;
@@ -16,11 +16,11 @@ use tables::region::{Place as Where, Region};
 use tests::cases::world::{IN_MAC, OUT_MAC};
 use tests::cases::{Counts, Exit, Plane, Setup};
 
-/// The interfaces of the test's namespace: arms, then what the kernel sends probes by.
+/// The interfaces of the test's namespace: the arms, then those of the kernel's probes.
 pub const DEVICES: [&str; 4] = ["in0", "eg0", "probes0", "probes1"];
-/// Room for whatever comes out: all the buffers that the kernel's test run has for a packet.
+/// Bytes for the output: all buffers that the kernel's test run has for a packet.
 const ROOM: usize = 18 * 4_096;
-/// A seed of the region's, as good as any.
+/// An arbitrary seed for the region.
 pub const SEED: u64 = 0x5745_4952;
 
 const ABORTED: u32 = 0;
@@ -29,14 +29,14 @@ const PASS: u32 = 2;
 const TX: u32 = 3;
 const REDIRECT: u32 = 4;
 
-/// A program with the region that it works on.
+/// A program with its region.
 struct Rig {
     region: &'static Region,
     program: Program,
     folder: PathBuf,
 }
 
-/// The kernel's program.
+/// The XDP program.
 pub struct Xdp {
     rigs: HashMap<Vec<(&'static str, u32)>, Rig>,
     place: Place,
@@ -49,14 +49,14 @@ impl Drop for Xdp {
     fn drop(&mut self) {
         self.loaded = None;
         for rig in self.rigs.values() {
-            // The folder goes with the kernel's maps; a test that failed may leave it.
+            // The directory disappears with the kernel's maps; a failed test may leave it.
             let _ = Where::Maps(rig.folder.clone()).remove();
         }
     }
 }
 
 impl Xdp {
-    /// To be made in the namespace with [`DEVICES`], on the thread that sends.
+    /// Creates the plane; must run in the namespace with [`DEVICES`], on the sending thread.
     pub fn new() -> Xdp {
         on_first_processor();
         let [ingress, egress, probes0, probes1] = DEVICES.map(index);
@@ -65,7 +65,7 @@ impl Xdp {
         Xdp { rigs: HashMap::new(), place, now: None, loaded: None, out: vec![0; ROOM] }
     }
 
-    /// The case that is being played.
+    /// Returns the current case's tables.
     pub fn loaded(&mut self) -> &mut Loaded {
         self.loaded.as_mut().expect("a case is loaded first")
     }
@@ -75,7 +75,7 @@ impl Xdp {
         &mut self.rigs.get_mut(now).expect("it was made when the case was loaded").program
     }
 
-    /// One packet, whose first buffer holds `first` bytes.
+    /// Runs one packet whose first buffer contains `first` bytes.
     fn take(&mut self, device: u32, frame: &[u8], first: usize) -> Vec<(Exit, Vec<u8>)> {
         let ports = self.place.ports;
         let kernel = self.place.kernel;
@@ -102,8 +102,8 @@ impl Xdp {
             PASS => Exit::Kernel(arm),
             TX if plain => Exit::Port(arm),
             REDIRECT if plain => Exit::Port(1 - arm),
-            // The kernel's packets go out by the arm whose device they came by, or by the other
-            // one: the program says only that it was sent on, and its counters by which.
+            // The kernel's packets leave through the arm whose device they arrived at, or through
+            // the other one: the return code only means redirected, the counters show the arm.
             REDIRECT if self.sent(1 - arm) != sent => Exit::Port(1 - arm),
             REDIRECT => Exit::Port(arm),
             ABORTED => panic!("the program was aborted"),
@@ -112,13 +112,13 @@ impl Xdp {
         vec![(exit, bytes)]
     }
 
-    /// Packets that an arm's port took.
+    /// Returns the packets that an arm's port sent.
     fn sent(&mut self, arm: u8) -> u64 {
         let counters = self.loaded().region.counters();
         counters.sum(|page| page.arm_count(arm, ArmCounter::TxPackets))
     }
 
-    /// Its clock says `second` from now on, as long as the kernel's second lasts.
+    /// Sets its clock to `second`, which holds until the kernel's second ends.
     pub fn set_clock(&mut self, second: u32) {
         self.place.skew_s = second.wrapping_sub(self.loaded().region.now_s());
         let place = self.place;
@@ -172,7 +172,7 @@ impl Plane for Xdp {
     }
 }
 
-/// Tables of these sizes in kernel maps, and the program on them.
+/// Creates tables of these sizes in kernel maps, and the program on them.
 fn rig(sizes: &Sizes, number: usize) -> Rig {
     let folder = PathBuf::from(format!("/sys/fs/bpf/weir-cases-{}-{number}", std::process::id()));
     let place = Where::Maps(folder.clone());
@@ -186,7 +186,7 @@ fn index(device: &str) -> u32 {
     nix::net::if_::if_nametoindex(device).unwrap_or_else(|e| panic!("{device}: {e}"))
 }
 
-/// The region of a case has a page of counters for one processor.
+/// Pins the thread: the region of a case has a page of counters for one processor only.
 fn on_first_processor() {
     let mut first = nix::sched::CpuSet::new();
     first.set(0).expect("there is a first processor");

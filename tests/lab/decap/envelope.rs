@@ -1,8 +1,8 @@
-//! What is around an inner packet in each kind of tunnel, and what to put around the answer.
+//! Encapsulation headers: parsing those of a received packet, and building those of its answer.
 
 use std::net::IpAddr;
 
-/// The kinds of tunnel. IPIP is four, by the families outside and inside.
+/// The kinds of tunnel. IPIP has four, by outer and inner address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// RFC 8926, UDP 6081.
@@ -22,7 +22,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them, in the order of the counters.
+    /// All kinds, in the order of the counters.
     pub const ALL: [Self; 7] = [
         Self::Geneve,
         Self::Vxlan,
@@ -33,7 +33,7 @@ impl Kind {
         Self::Ip6In6,
     ];
 
-    /// The UDP port, for the kinds that have one.
+    /// Returns the UDP port of the kinds that have one.
     pub fn port(self) -> Option<u16> {
         match self {
             Self::Geneve => Some(6_081),
@@ -44,7 +44,7 @@ impl Kind {
     }
 }
 
-/// The way back of one flow.
+/// The return path of one flow: the peer and the headers in front of the inner packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Envelope {
     peer: IpAddr,
@@ -52,13 +52,13 @@ pub struct Envelope {
 }
 
 impl Envelope {
-    /// Reads what is in front of the inner packet; `None` when it is no such tunnel. The inner
-    /// packet begins at [`Envelope::front_len`].
+    /// Parses the headers in front of the inner packet; `None` if they are not of this kind. The
+    /// inner packet begins at [`Envelope::front_len`].
     pub fn read(kind: Kind, peer: IpAddr, payload: &[u8]) -> Option<Self> {
         let first = *payload.first()?;
         let len = match kind {
             Kind::Geneve if first >> 6 == 0 => 8 + usize::from(first & 0x3f) * 4,
-            // The I flag, and IP within the inner Ethernet frame.
+            // The I flag, and IP in the inner Ethernet frame.
             Kind::Vxlan if first & 8 != 0 => match payload.get(20..22)? {
                 [8, 0] | [0x86, 0xdd] => 22,
                 _ => return None,
@@ -70,23 +70,23 @@ impl Envelope {
         };
         let mut front = payload.get(..len)?.to_vec();
         if kind == Kind::Vxlan {
-            // The answer goes to whom the request came from, in the inner frame as well.
+            // The answer goes to the sender of the request, also in the inner frame.
             front[8..20].rotate_left(6);
         }
         payload.get(len).map(|_| Self { peer, front })
     }
 
-    /// How many bytes are in front of the inner packet.
+    /// Returns the number of bytes in front of the inner packet.
     pub fn front_len(&self) -> usize {
         self.front.len()
     }
 
-    /// Whom the tunnel leads to.
+    /// Returns the other end of the tunnel.
     pub fn peer(&self) -> IpAddr {
         self.peer
     }
 
-    /// The payload of the outer packet that carries `inner` back.
+    /// Returns the outer payload that carries `inner` back.
     pub fn around(&self, inner: &[u8]) -> Vec<u8> {
         [&self.front, inner].concat()
     }

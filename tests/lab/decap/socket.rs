@@ -1,4 +1,4 @@
-//! One socket for each kind of tunnel: UDP where it has a port, raw where it has none.
+//! One socket per kind of tunnel: UDP if it has a port, raw otherwise.
 
 use super::envelope::Kind;
 use crate::lab::error::{LabError, Result};
@@ -15,7 +15,7 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Opens it in the calling thread's namespace, for all addresses of both families.
+    /// Opens the socket in the calling thread's namespace, for all addresses of both families.
     pub fn open(kind: Kind) -> Result<Self> {
         let what = || format!("a socket for {kind:?}");
         let (domain, kind_of, protocol) = match kind {
@@ -38,12 +38,12 @@ impl Socket {
         Ok(Self { kind, socket })
     }
 
-    /// What comes here.
+    /// Returns the kind of tunnel.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The next payload and its sender; `None` when there is none now.
+    /// Returns the next payload and its sender, or `None` if there is none now.
     pub fn receive<'b>(&self, buffer: &'b mut [u8]) -> Result<Option<(IpAddr, &'b [u8])>> {
         let (len, from) = match recvfrom::<SockaddrStorage>(self.socket.as_raw_fd(), buffer) {
             Ok(received) => received,
@@ -56,13 +56,14 @@ impl Socket {
             (_, Some(v6)) => v6.ip().to_canonical(),
             _ => return Ok(None),
         };
-        // A raw IPv4 socket gives the outer header as well.
+        // A raw IPv4 socket delivers the outer header as well.
         let raw4 = matches!(self.kind, Kind::Ip4In4 | Kind::Ip6In4);
         let skip = if raw4 { usize::from(buffer[0] & 15) * 4 } else { 0 };
         Ok(buffer.get(skip..len).map(|payload| (peer, payload)))
     }
 
-    /// Sends `payload` in an outer packet to `peer`; `false` when the system did not take it.
+    /// Sends `payload` in an outer packet to `peer`; returns false if the kernel did not accept
+    /// it.
     pub fn send(&self, peer: IpAddr, payload: &[u8]) -> bool {
         let peer = match (self.kind.port(), peer) {
             (Some(_), IpAddr::V4(v4)) => IpAddr::V6(v4.to_ipv6_mapped()),

@@ -1,10 +1,10 @@
-//! What came to a gateway node, taken apart down to the inner packet.
+//! Parsing of packets that arrive at a gateway node, down to the inner packet.
 
 use super::report::Check;
 use crate::lab::wire::{self, GENEVE_LEN, Header};
 use std::net::Ipv4Addr;
 
-/// What came to a node, taken apart.
+/// A packet that arrived at a node, by its layers.
 pub struct Back<'f> {
     /// The outer source.
     pub src: Ipv4Addr,
@@ -21,7 +21,7 @@ pub struct Back<'f> {
 }
 
 impl<'f> Back<'f> {
-    /// Takes an IPv4 packet with UDP apart; says which check failed, and how.
+    /// Parses an IPv4 packet with UDP; the error names the failed check and describes it.
     pub fn read(packet: &'f [u8]) -> Result<Self, (Check, String)> {
         let broken = |words: &str| {
             (Check::OuterHeader, format!("{words}: {:02x?}", first(packet, 28 + GENEVE_LEN)))
@@ -51,7 +51,7 @@ impl<'f> Back<'f> {
     }
 }
 
-/// At most `len` bytes of `bytes`, for a message.
+/// Returns at most the first `len` bytes, for a message.
 pub fn first(bytes: &[u8], len: usize) -> &[u8] {
     &bytes[..bytes.len().min(len)]
 }

@@ -1,4 +1,4 @@
-//! The gateway's memory: what it sent, and so what may come back.
+//! The gateway's flow table: the packets it sent, and therefore those that may return.
 
 use super::back::{Back, first};
 use super::report::{Check, Report};
@@ -9,11 +9,12 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-/// Packets whose return may be awaited, per direction of a flow.
+/// The maximum number of packets awaited per direction of a flow.
 const AWAITED: usize = 1_024;
-/// Packets that came back and are remembered, to tell a duplicate from a change.
+/// The number of recently returned packets kept, to distinguish a duplicate from a modified
+/// packet.
 const REMEMBERED: usize = 64;
-/// A direction that was silent for so long is forgotten: the gateway's own idle timeout.
+/// A direction without packets for this long is removed: the gateway's idle timeout.
 const IDLE: Duration = Duration::from_secs(350);
 
 /// The outer side of a flow at one time.
@@ -25,14 +26,14 @@ struct Leg {
     cookie: u32,
 }
 
-/// What should become of a flow's packets.
+/// How a flow's packets should be handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expect {
-    /// They come back as they are.
+    /// They return unchanged.
     Return,
-    /// They do not come back; the other direction does.
+    /// They do not return; packets of the other direction do.
     Answer,
-    /// Either: the gateway has one side only and cannot know.
+    /// Either: the gateway has one side only and cannot tell.
     Any,
 }
 
@@ -45,7 +46,7 @@ struct Sent {
 /// One direction of a flow.
 struct Flow {
     leg: Leg,
-    /// Legs that it had, each with the time up to which an answer may still carry it.
+    /// Former legs, each with the time until which an answer may still use it.
     former: VecDeque<(Instant, Leg)>,
     packets: u64,
     last: Instant,
@@ -54,7 +55,7 @@ struct Flow {
     came_back: VecDeque<u64>,
 }
 
-/// What the gateway knows and judges by. It has no socket and no clock.
+/// The state and the checks of the gateway, without sockets and clock.
 pub struct Ledger {
     setup: Setup,
     admits: Admits,
@@ -65,28 +66,29 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Nothing sent yet.
+    /// Creates a ledger without flows.
     pub fn new(setup: Setup) -> Self {
         let hash = RandomState::new();
-        // Cookies begin anywhere, so that two runs against one appliance cannot be mixed up.
+        // Cookies start at a random number, so that those of two runs against one appliance
+        // differ.
         let next_cookie = hash.hash_one("cookie") as u32;
         let (flows, report) = Default::default();
         Self { setup, admits: Admits::All, flows, report, hash, next_cookie }
     }
 
-    /// From now on only these are sent to appliances.
+    /// Sets which packets are sent to appliances from now on.
     pub fn admit(&mut self, admits: Admits) {
         self.admits = admits;
     }
 
-    /// The account so far.
+    /// Returns the report so far.
     pub fn report(&self) -> Report {
         let awaiting = self.flows.values().filter(|flow| flow.expect == Expect::Return);
         let awaited = awaiting.map(|flow| flow.sent.len() as u64).sum();
         Report { awaited, ..self.report.clone() }
     }
 
-    /// A packet that the system did not take after all will not come back either.
+    /// Removes a packet that the kernel did not accept, which therefore cannot return.
     pub fn not_sent(&mut self, inner: &[u8]) {
         self.report.sent -= 1;
         self.report.not_sent += 1;
@@ -96,13 +98,13 @@ impl Ledger {
         }
     }
 
-    /// A packet was checked, and its side did (not) take it.
+    /// Counts a checked packet that its side did or did not accept.
     pub fn delivered(&mut self, taken: bool) {
         self.report.delivered += u64::from(taken);
         self.report.not_delivered += u64::from(!taken);
     }
 
-    /// Takes a packet from one side: gives the outer IPv4 packet to send, and to whom.
+    /// Processes a packet from one side; returns the appliance and the outer IPv4 packet to send.
     pub fn outgoing(&mut self, inner: &[u8], now: Instant) -> Option<(Ipv4Addr, Vec<u8>)> {
         let header = Header::read(inner, false).filter(|header| !header.dst.is_multicast());
         let Some(header) = header else {
@@ -137,7 +139,7 @@ impl Ledger {
         Options { endpoint, attachment, cookie: leg.cookie }
     }
 
-    /// Finds or makes the flow, changes its cookie or node when that is due, and notes the packet.
+    /// Finds or creates the flow, changes its cookie or node if due, and records the packet.
     fn leg_for(&mut self, tuple: Tuple, inner: &[u8], now: Instant) -> Leg {
         let Self { setup, flows, report, next_cookie, .. } = self;
         let mut fresh = || {
@@ -194,7 +196,7 @@ impl Ledger {
         flow.leg
     }
 
-    /// Judges a frame from the wire. What is right is handed on: the side and the inner packet.
+    /// Checks a frame from the wire. Returns the side and the inner packet if it is correct.
     pub fn incoming<'f>(&mut self, frame: &'f [u8], now: Instant) -> Option<(Side, &'f [u8])> {
         let packet = frame.get(14..)?;
         let src = Ipv4Addr::from(wire::be32(packet, 12)?);
@@ -230,12 +232,13 @@ impl Ledger {
         right.then_some((if far { Side::Far } else { Side::Near }, back.inner))
     }
 
-    /// Judges a packet of a direction that was sent: it must be one of those sent.
+    /// Checks a packet of a direction that was sent: it must be one of those sent.
     fn came_back(&mut self, tuple: &Tuple, back: &Back<'_>) -> bool {
         let Some(flow) = self.flows.get_mut(tuple) else { return false };
         let hash = self.hash.hash_one(back.inner);
         let same = |sent: &Sent| *sent.inner == *back.inner;
-        // The same bytes may have been sent twice with different cookies; take the one it answers.
+        // Identical bytes may have been sent twice with different cookies; prefer the matching
+        // one.
         let exact = flow.sent.iter().position(|s| same(s) && s.leg.agrees(back, &self.setup));
         let found = exact.or_else(|| flow.sent.iter().position(same));
         if flow.expect == Expect::Answer {
@@ -268,7 +271,7 @@ impl Ledger {
         right
     }
 
-    /// Judges a packet that answers the flow whose packets we sent as `tuple`.
+    /// Checks a packet that answers the flow sent as `tuple`.
     fn answered(&mut self, tuple: &Tuple, back: &Back<'_>, header: &Header, now: Instant) -> bool {
         let Some(flow) = self.flows.get_mut(tuple) else {
             let words = || format!("{}: no such flow", Tuple::of(back.inner, header));
@@ -298,7 +301,7 @@ impl Ledger {
         right
     }
 
-    /// An ICMP error says that the packet it quotes went no further: it will not come back.
+    /// Removes the packet that an ICMP error quotes: it was dropped and will not return.
     fn is_about(&mut self, tuple: &Tuple, quote: &[u8]) {
         if let Some(flow) = self.flows.get_mut(tuple) {
             let quoted = |sent: &Sent| sent.inner.starts_with(&quote[..quote.len().min(28)]);
@@ -308,7 +311,7 @@ impl Ledger {
         }
     }
 
-    /// Compares everything around the inner packet with what it should be.
+    /// Checks everything around the inner packet against the expected values.
     fn leg_is_right(&mut self, leg: &Leg, back: &Back<'_>, tuple: &Tuple) -> bool {
         let expected = self.options(leg).geneve(self.setup.class, back.inner[0]);
         let report = &mut self.report;
@@ -337,7 +340,7 @@ impl Ledger {
         report.failures.values().map(|f| f.count).sum::<u64>() == before
     }
 
-    /// Gives up on what should have come back by now, and forgets silent flows.
+    /// Counts overdue packets as lost, and removes idle flows.
     pub fn expire(&mut self, now: Instant) {
         let Self { setup, flows, report, .. } = self;
         flows.retain(|tuple, flow| {
@@ -368,7 +371,7 @@ impl Leg {
     }
 }
 
-/// In words: where two packets begin to differ.
+/// Describes the first difference of two packets.
 fn difference(sent: &[u8], came: &[u8]) -> String {
     match sent.iter().zip(came).position(|(a, b)| a != b) {
         Some(at) => format!("byte {at} is {:02x}, was sent as {:02x}", came[at], sent[at]),

@@ -1,86 +1,87 @@
-//! What the emulated gateway saw, in numbers and in words.
+//! The results of the emulated gateway, as numbers and as text.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// One thing that must hold for every packet that comes back.
+/// A condition on every packet that returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Check {
-    /// The frame, the IPv4 header and the UDP header are whole, their lengths agree, and the IPv4
-    /// header's checksum is right.
+    /// Frame, IPv4 header and UDP header are complete, their lengths agree, and the IPv4 header's
+    /// checksum is correct.
     OuterHeader,
-    /// The outer source is the appliance that was asked, the destination the node that asked.
+    /// The outer source is the appliance that the packet was sent to, the destination the node
+    /// that sent it.
     OuterAddresses,
-    /// Both UDP ports are as the appliance received them.
+    /// Both UDP ports are those that the appliance received.
     UdpPorts,
-    /// The UDP checksum is 0 or right.
+    /// The UDP checksum is 0 or correct.
     UdpChecksum,
-    /// The GENEVE header is that of the packet that is answered: version, flags, length, VNI 0,
-    /// and the inner protocol that follows.
+    /// The GENEVE header is that of the answered packet: version, flags, length, VNI 0, and the
+    /// protocol type of the inner packet.
     GeneveHeader,
-    /// The options are those of the packet that is answered, byte for byte; for a packet that a
-    /// backend sent, the flow's latest.
+    /// The options are those of the answered packet, byte for byte; for a packet of a backend,
+    /// the flow's latest.
     Options,
-    /// A returned packet is the one that was sent, byte for byte.
+    /// A returned packet equals the one that was sent, byte for byte.
     InnerBytes,
-    /// An answer's own checksums are right.
+    /// The checksums of an answer are correct.
     InnerChecksum,
-    /// A packet came back more often than it was sent.
+    /// A packet returned more often than it was sent.
     Duplicate,
-    /// A packet that had to come back did not, in the time allowed.
+    /// A packet that had to return did not in the time allowed.
     Lost,
-    /// Something came to a node that belongs to no flow which the gateway ever sent.
+    /// A packet arrived at a node that belongs to no flow of the gateway.
     Unexpected,
-    /// A packet of a flow to be answered was returned as if no service wanted it, or the reverse.
+    /// A packet of a flow to be answered was returned as if no service matched, or the reverse.
     Direction,
 }
 
-/// How often a check failed, and how it looked the first times.
+/// The number of failures of a check, and the first examples.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Failure {
-    /// How often.
+    /// The number of failures.
     pub count: u64,
-    /// The first three, in words.
+    /// Descriptions of the first three.
     pub examples: Vec<String>,
 }
 
-/// The gateway's account of itself.
+/// The counters of the gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// Packets taken from the clients' side and sent to an appliance.
+    /// Packets read from a side and sent to an appliance.
     pub sent: u64,
-    /// Packets that came back as they were sent.
+    /// Packets that returned unchanged.
     pub returned: u64,
-    /// Packets that came as the other direction of a flow: a backend's, or the appliance's own.
+    /// Packets of the other direction of a flow: from a backend, or from the appliance itself.
     pub answered: u64,
-    /// Packets handed on to a client or server.
+    /// Packets delivered to a client or server.
     pub delivered: u64,
-    /// Packets not sent: larger than the gateway takes (AWS drops these without a word as well).
+    /// Packets not sent: larger than the gateway's maximum (AWS drops these silently as well).
     pub too_big: u64,
-    /// Packets not sent: not IP, multicast (a kernel's chatter), or not taken by the system.
+    /// Packets not sent: not IP, multicast (the kernel's own), or not accepted by the kernel.
     pub not_sent: u64,
-    /// Packets not sent: there was no appliance to send them to.
+    /// Packets not sent: no appliance was admitted for them.
     pub held: u64,
-    /// Packets checked and right, which the client's or server's side did not take.
+    /// Correct packets that the client's or server's side did not accept.
     pub not_delivered: u64,
     /// Flows, counted by direction.
     pub flows: u64,
-    /// How often a flow's cookie was changed while it lived.
+    /// Cookie changes of live flows.
     pub cookies_changed: u64,
-    /// How often a flow moved to another gateway node while it lived.
+    /// Moves of live flows to another gateway node.
     pub nodes_changed: u64,
-    /// Answers that carried options or addresses which the flow had just before: right at the time
-    /// when the appliance sent them.
+    /// Answers with the options or addresses that the flow had just before: correct when the
+    /// appliance sent them.
     pub answered_with_former: u64,
-    /// Sent packets whose return is still awaited.
+    /// Sent packets whose return is awaited.
     pub awaited: u64,
     /// Failed checks.
     pub failures: BTreeMap<Check, Failure>,
 }
 
 impl Report {
-    /// Counts a failed check; `example` is asked for only while there is room.
+    /// Counts a failed check; `example` is called only while fewer than three are stored.
     pub fn fail(&mut self, check: Check, example: impl FnOnce() -> String) {
         let failure = self.failures.entry(check).or_default();
         failure.count += 1;
@@ -89,12 +90,12 @@ impl Report {
         }
     }
 
-    /// How often `check` failed.
+    /// Returns the number of failures of `check`.
     pub fn failed(&self, check: Check) -> u64 {
         self.failures.get(&check).map_or(0, |failure| failure.count)
     }
 
-    /// Nothing failed.
+    /// Returns whether no check failed.
     pub fn clean(&self) -> bool {
         self.failures.is_empty()
     }

@@ -1,4 +1,4 @@
-//! How a gateway is set up: its addresses, its tunnels, what it admits.
+//! The configuration of a gateway: its addresses, its tunnels, and the packets that it admits.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -6,14 +6,14 @@ use std::time::Duration;
 use crate::lab::prefix::Prefix;
 use crate::lab::wire;
 
-/// How the gateway behaves.
+/// The configuration of a gateway.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The outer sources, one for each gateway node; all are addresses of the wire. Not empty.
+    /// The outer sources, one per gateway node; all are addresses of the wire. Not empty.
     pub nodes: Vec<Ipv4Addr>,
     /// The appliances; a flow stays with one. Not empty.
     pub appliances: Vec<Ipv4Addr>,
-    /// The interface that the appliances answer on.
+    /// The interface that leads to the appliances.
     pub wire: String,
     /// The UDP destination port; 6081.
     pub port: u16,
@@ -23,49 +23,49 @@ pub struct Setup {
     pub endpoint: u64,
     /// The attachment; AWS sends 0.
     pub attachment: u64,
-    /// Larger inner packets are not sent; 8,500 for AWS.
+    /// The maximum inner packet in bytes, beyond which none is sent; 8,500 for AWS.
     pub largest_inner: usize,
-    /// A flow's cookie changes after so many packets; 0: never.
+    /// A flow's cookie changes after this many packets; 0: never.
     pub churn: u32,
-    /// A flow moves to the next node after so many packets; 0: never.
+    /// A flow moves to the next node after this many packets; 0: never.
     pub roam: u32,
-    /// How long an answer may carry the options that a flow had before: as long as packets may be
-    /// under way. On a small machine with other work they wait seconds for a core.
+    /// How long an answer may carry the flow's former options: the maximum time of packets under
+    /// way. On a small machine with other load they wait seconds for a core.
     pub former_for: Duration,
-    /// How long a packet may take to come back.
+    /// The time limit for a packet to return.
     pub patience: Duration,
-    /// The addresses on the far side. Packets to and from them must come back as they are, packets
-    /// to others must be answered. Empty: no far side, and either is right.
+    /// The addresses on the far side. Packets to and from them must return unchanged, packets to
+    /// others must be answered. Empty: no far side, and both are correct.
     pub far: Vec<Prefix>,
-    /// Both directions of a flow have one cookie, node and source port. Without, each direction has
-    /// its own, which asks more of an appliance; not to be had with `churn` or `roam`.
+    /// Both directions of a flow share cookie, node and source port. Otherwise each direction has
+    /// its own, which is harder for an appliance; cannot be combined with `churn` or `roam`.
     pub symmetric: bool,
-    /// By how much the TTL of a packet that comes back may be smaller: 0 for an appliance that
-    /// only returns, more where it routes the packet on its way.
+    /// The allowed decrease of a returned packet's TTL: 0 for an appliance that only returns,
+    /// more if it routes the packet on its path.
     pub hops: u8,
-    /// Make outer UDP checksums; gateways send 0.
+    /// Compute outer UDP checksums; gateways send 0.
     pub outer_checksum: bool,
-    /// How long packets take from the gateway to a client with one of these addresses.
+    /// The delay of packets from the gateway to a client with one of these addresses.
     pub delays: Vec<(Ipv4Addr, Duration)>,
 }
 
-/// Which side of the gateway a packet is for.
+/// The side of the gateway that a packet is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The clients'.
+    /// The clients' side.
     Near,
-    /// The addresses behind the appliance.
+    /// The side of the addresses behind the appliance.
     Far,
 }
 
-/// Whose packets the gateway sends to its appliances.
+/// The packets that the gateway sends to its appliances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admits {
-    /// Everybody's.
+    /// All packets.
     All,
-    /// Those of flows that it knows: its target drains, or is unhealthy and keeps its flows.
+    /// Packets of existing flows: the target drains, or is unhealthy and keeps its flows.
     Known,
-    /// Nobody's: no target is left that could have them.
+    /// No packets: no target is left.
     None,
 }
 

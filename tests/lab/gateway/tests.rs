@@ -1,4 +1,4 @@
-//! The emulated gateway is itself under test: it must see what it is there to see.
+//! Tests of the emulated gateway: it must detect every defect that it is there to detect.
 
 use fastrand::Rng;
 
@@ -11,7 +11,7 @@ const CLIENT: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 7);
 const SERVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 9);
 const FRONTEND: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 10);
 
-/// A gateway with two nodes whose far side holds SERVER.
+/// A gateway with two nodes whose far side contains SERVER.
 fn setup() -> Setup {
     Setup {
         nodes: vec![Ipv4Addr::new(10, 0, 1, 21), Ipv4Addr::new(10, 0, 1, 22)],
@@ -22,12 +22,12 @@ fn setup() -> Setup {
     }
 }
 
-/// A packet from a client's port 40000 to port 80.
+/// Builds a packet from a client's port 40000 to port 80.
 fn to(dst: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
     udp4((CLIENT, 40_000), (dst, 80), &[payload], true)
 }
 
-/// An appliance that returns: outer addresses swapped, nothing else.
+/// Returns the frame of an appliance that returns: outer addresses swapped, nothing else.
 fn returned(sent: &[u8]) -> Vec<u8> {
     let mut frame = vec![0; 14];
     frame.extend_from_slice(sent);
@@ -36,7 +36,7 @@ fn returned(sent: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// An appliance that answers: the same outside, another packet inside.
+/// Returns the frame of an appliance that answers: the same outside, another packet inside.
 fn answered(sent: &[u8], inner: &[u8]) -> Vec<u8> {
     let at = |at: usize| u16::from_be_bytes([sent[at], sent[at + 1]]);
     let address = |at: usize| Ipv4Addr::from(wire::be32(sent, at).unwrap());
@@ -46,12 +46,12 @@ fn answered(sent: &[u8], inner: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Sends `inner` and gives what went to the appliance.
+/// Sends `inner` and returns the packet to the appliance.
 fn send(ledger: &mut Ledger, inner: &[u8]) -> Vec<u8> {
     ledger.outgoing(inner, Instant::now()).unwrap().1
 }
 
-/// The ledger must refuse `frame` for exactly this reason.
+/// Asserts that the ledger rejects `frame` for exactly this reason.
 #[track_caller]
 fn refused(ledger: &mut Ledger, frame: &[u8], check: Check) {
     assert_eq!(ledger.incoming(frame, Instant::now()), None);
@@ -101,13 +101,13 @@ fn a_wrong_cookie_is_seen() {
 fn each_changed_byte_is_seen() {
     let inner = to(SERVER, b"hello");
     let len = returned(&send(&mut Ledger::new(setup()), &inner)).len();
-    // All but Ethernet, and of IPv4 what a hop may change: TOS, id, flags, TTL, with the checksum.
+    // All but Ethernet and the IPv4 fields that a hop may change: TOS, id, flags, TTL, checksum.
     for at in (14..len).filter(|at| !(14..26).contains(at)) {
         let mut ledger = Ledger::new(setup());
         let mut frame = returned(&send(&mut ledger, &inner));
         frame[at] ^= 0x10;
         let came = ledger.incoming(&frame, Instant::now()).is_some();
-        // What went to somebody else by mistake is missed when its time is over.
+        // A packet with a wrong destination is counted as lost after its time limit.
         ledger.expire(Instant::now() + setup().patience * 2);
         assert!(!came && !ledger.report().clean(), "byte {at} was changed and nobody saw");
     }
@@ -304,7 +304,7 @@ fn what_no_target_may_have_is_held_and_flows_that_are_known_go_on() {
     send(&mut ledger, &to(SERVER, b"hello"));
     ledger.admit(Admits::Known);
     send(&mut ledger, &to(SERVER, b"hello again"));
-    // The other direction of a flow that is known is no new flow.
+    // The other direction of an existing flow is not a new flow.
     send(&mut ledger, &udp4((SERVER, 80), (CLIENT, 40_000), &[b"welcome"], true));
     assert!(ledger.outgoing(&to(FRONTEND, b"hello"), Instant::now()).is_none());
     ledger.admit(Admits::None);

@@ -1,5 +1,5 @@
-//! The gateway's two sockets on the wire: raw, for both UDP ports must be its own choice and the
-//! answer must be seen as it came, wrong checksums included.
+//! The gateway's two sockets on the wire. They are raw: the gateway chooses both UDP ports
+//! itself, and must see answers as they arrive, including wrong checksums.
 
 use crate::lab::error::{LabError, Result};
 use crate::lab::tun::wait;
@@ -11,11 +11,11 @@ use socket2::{Domain, Protocol, Socket, Type};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// Room for what arrives while this process waits for a core: the poll loop under test never yields
-/// one, and a frame that is lost here would be blamed on the appliance.
+/// Receive buffer size in bytes. Frames arrive while this process waits for a core, which the
+/// poll loop under test never yields; a frame lost here would be counted against the appliance.
 const ROOM: usize = 64 << 20;
 
-/// Frames of one interface, all protocols or IPv4 only.
+/// Frames of one interface, of all protocols or IPv4 only.
 pub struct Frames(OwnedFd);
 
 impl Frames {
@@ -37,11 +37,11 @@ impl Frames {
         Ok(Self(fd))
     }
 
-    /// The next frame; `None` when none came for a while.
+    /// Returns the next frame, or `None` if none arrived for a while.
     pub fn receive<'b>(&self, buffer: &'b mut [u8]) -> Result<Option<&'b mut [u8]>> {
         match recv(self.0.as_raw_fd(), buffer, MsgFlags::empty()) {
             Ok(len) => return Ok(Some(&mut buffer[..len])),
-            // An interface that goes down says so once; frames come again when it is up.
+            // An interface that goes down reports it once; frames arrive again when it is up.
             Err(nix::errno::Errno::ENETDOWN | nix::errno::Errno::EAGAIN) => {}
             Err(e) => return Err(LabError::errno("receiving from the wire")(e)),
         }
@@ -49,18 +49,18 @@ impl Frames {
         Ok(None)
     }
 
-    /// Sends a frame as it is; `false` when the system did not take it.
+    /// Sends a frame unchanged; returns false if the kernel did not accept it.
     pub fn send(&self, frame: &[u8]) -> bool {
         send(self.0.as_raw_fd(), frame, MsgFlags::empty()).is_ok()
     }
 }
 
-/// The wire of the gateway.
+/// The gateway's wire.
 pub struct Wire {
     frames: Frames,
     packets: OwnedFd,
-    /// Holds the port, so that the kernel does not answer "port unreachable" in our place; a second
-    /// gateway in the namespace holds it as well. What it collects is never read.
+    /// Binds the port, so that the kernel does not send "port unreachable"; a second gateway in
+    /// the namespace binds it as well. Its packets are never read.
     _held: Socket,
 }
 
@@ -81,13 +81,13 @@ impl Wire {
         Ok(Self { frames, packets, _held: held })
     }
 
-    /// Sends an IPv4 packet; the kernel finds the way and the neighbour.
+    /// Sends an IPv4 packet; the kernel resolves route and neighbor.
     pub fn send(&self, to: Ipv4Addr, packet: &[u8]) -> bool {
         let to = SockaddrIn::from(SocketAddrV4::new(to, 0));
         sendto(self.packets.as_raw_fd(), packet, &to, MsgFlags::empty()).is_ok()
     }
 
-    /// The next frame; `None` when none came for a while.
+    /// Returns the next frame, or `None` if none arrived for a while.
     pub fn receive<'b>(&self, buffer: &'b mut [u8]) -> Result<Option<&'b mut [u8]>> {
         self.frames.receive(buffer)
     }

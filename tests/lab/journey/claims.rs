@@ -1,33 +1,33 @@
-//! What the journey proved, claim by claim.
+//! The statements that a run of the main scenario proves or refutes.
 
 use super::{Outcome, Seen};
 use crate::lab::gateway::Check;
 use crate::lab::plane::Plane;
 
-/// A sentence, and whether it holds.
+/// A statement, and whether it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// Whether it holds.
     pub holds: bool,
-    /// The sentence, with the numbers.
+    /// The statement, with its numbers.
     pub words: String,
 }
 
-/// Drops that the lab itself causes: chatter of the namespaces' kernels.
+/// Drops that the lab itself causes: packets that the namespaces' kernels send on their own.
 const CHATTER: [&str; 2] = ["foreign-dst-mac", "no-matching-service"];
 
-/// Frames that the appliance's own kernel may send in a journey beside answers to what it got: it
-/// asks for its neighbours.
+/// The maximum number of frames that the appliance's kernel may send in addition to answers:
+/// neighbor solicitations.
 const KERNELS_OWN: u64 = 64;
 
 impl Outcome {
-    /// What was seen by the client of this name.
+    /// Returns the results of the client with this name.
     fn seen(&self, name: &str) -> Seen {
         let client = self.clients.iter().find(|(client, _)| *client == name);
         client.map(|(_, seen)| seen.clone()).unwrap_or_default()
     }
 
-    /// All claims, those that hold and those that do not.
+    /// Returns all statements, whether they hold or not.
     pub fn claims(&self) -> Vec<Claim> {
         let mut claims = Vec::new();
         let mut claim = |holds: bool, words: String| claims.push(Claim { holds, words });
@@ -108,7 +108,7 @@ impl Outcome {
         let (came, went) = self.totals.sides();
         claim(came == went && came > 0, format!("no packet is unaccounted for: {}", self.totals));
         let (wires, totals) = (&self.wires, &self.totals);
-        // Where the NIC is the kernel's too, it sends ARP and answers of its own.
+        // If the NIC is also the kernel's, the kernel sends ARP and answers of its own.
         let own = wires.from_weir.wrapping_sub(totals.tx);
         let by_xdp = Plane::asked().is_xdp();
         let most = if by_xdp { totals.to_kernel + KERNELS_OWN } else { 0 };

@@ -1,4 +1,4 @@
-//! Conservation: Weir's own account, and the kernel's account of the same wires.
+//! Packet conservation: Weir's own counters, and the kernel's counters of the same wires.
 
 use crate::lab::error::{LabError, Result};
 use crate::lab::netns::Netns;
@@ -6,15 +6,15 @@ use crate::lab::topology::Lab;
 use crate::lab::weir::{DropNow, Weir};
 use std::time::{Duration, Instant};
 
-/// Weir's account over both arms. At rest:
-/// rx + from kernel + originated = tx + to kernel + drops.
+/// Weir's counters over both arms. At rest: rx + from kernel + originated = tx + to kernel +
+/// drops.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Packets received.
     pub rx: u64,
     /// Packets from the kernel.
     pub from_kernel: u64,
-    /// Packets made by Weir itself, beside those received.
+    /// Packets that Weir originated, in addition to those received.
     pub originated: u64,
     /// Packets sent.
     pub tx: u64,
@@ -25,7 +25,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// The counters as they are now.
+    /// Reads the current counters.
     pub fn now(weir: &Weir) -> Result<Self> {
         let metrics = weir.metrics()?;
         let name = "weir_packets_total";
@@ -45,7 +45,7 @@ impl Totals {
         })
     }
 
-    /// What was counted since `before`.
+    /// Returns the difference to `before`.
     pub fn since(&self, before: &Self) -> Self {
         let earlier = |name: &str| {
             before.drops.iter().find(|(other, _)| other == name).map_or(0, |(_, count)| *count)
@@ -61,12 +61,12 @@ impl Totals {
         }
     }
 
-    /// All drops.
+    /// Returns the sum of all drops.
     pub fn dropped(&self) -> u64 {
         self.drops.iter().map(|(_, count)| count).sum()
     }
 
-    /// What came in, and what went out or was dropped.
+    /// Returns the packets that entered, and those that left or were dropped.
     pub fn sides(&self) -> (u64, u64) {
         let came = self.rx + self.from_kernel + self.originated;
         (came, self.tx + self.to_kernel + self.dropped())
@@ -86,7 +86,7 @@ impl std::fmt::Display for Totals {
     }
 }
 
-/// The kernel's account of both wires, seen from their far ends.
+/// The kernel's counters of both wires, read at their far ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wires {
     /// Frames that were sent to Weir.
@@ -96,16 +96,16 @@ pub struct Wires {
 }
 
 impl Wires {
-    /// The counters as they are now.
+    /// Reads the current counters.
     pub fn now(lab: &Lab) -> Result<Self> {
         let (cloud, lan) = (Self::of(&lab.cloud, "wire")?, Self::of(&lab.lan, "to-weir")?);
         let (to_weir, from_weir) = (cloud.to_weir + lan.to_weir, cloud.from_weir + lan.from_weir);
         Ok(Self { to_weir, from_weir })
     }
 
-    /// The counters of a wire whose far end is this interface.
+    /// Reads the counters of a wire whose far end is this interface.
     pub fn of(ns: &Netns, interface: &str) -> Result<Self> {
-        // `/proc/net` would be that of the process's first thread.
+        // `/proc/net` would be that of the process's main thread.
         let read = || std::fs::read_to_string("/proc/thread-self/net/dev");
         let text = ns.run(read)?.map_err(LabError::io("reading /proc/thread-self/net/dev"))?;
         let line =
@@ -121,8 +121,8 @@ impl Wires {
     }
 }
 
-/// Waits until nothing moves any more and gives both accounts since `before`. When the numbers do
-/// not come to agree in time, they are given as they are: that is for the reader to judge.
+/// Waits until the counters stop changing, and returns both since `before`. If they do not agree
+/// in time, they are returned as they are, for the caller to assert on.
 pub fn at_rest(
     lab: &Lab,
     weir: &mut Weir,

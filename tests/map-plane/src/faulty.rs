@@ -1,4 +1,4 @@
-//! Maps that fail now and then, so that every step is seen to be repeatable.
+//! Maps whose writes fail at random, to check that every step can be repeated.
 
 use fastrand::Rng;
 
@@ -7,21 +7,21 @@ use super::{Failure, Key, Map, Maps, Value};
 /// Fails each write with a probability, by a seeded sequence. Reads never fail.
 #[derive(Clone, Debug)]
 pub struct FaultyMaps<M> {
-    /// The maps below.
+    /// The underlying maps.
     pub maps: M,
-    /// How many of 1,000 writes fail: 0 to 1,000.
+    /// Failing writes per 1,000: 0 to 1,000.
     pub per_mille: u32,
     rng: Rng,
     failed: u64,
 }
 
 impl<M> FaultyMaps<M> {
-    /// Over maps.
+    /// Wraps maps.
     pub fn new(maps: M, per_mille: u32, seed: u64) -> FaultyMaps<M> {
         FaultyMaps { maps, per_mille, rng: Rng::with_seed(seed), failed: 0 }
     }
 
-    /// How many writes failed.
+    /// Returns the number of failed writes.
     pub fn failed(&self) -> u64 {
         self.failed
     }

@@ -1,22 +1,22 @@
-//! Identifiers: numbers that stand for addresses in what planes hold.
+//! Allocation of identifiers: numbers that represent addresses in planes.
 //!
-//! A freed number isn't handed out again until all others were, so that what still knows it (a
-//! flow, a packet under way) doesn't take the new for the old.
+//! A freed number is not allocated again before all others were, so that a stale reference to it
+//! (in a flow, or in a packet under way) is not taken for the new address.
 
 use std::collections::BTreeMap;
 
-/// Identifiers from 1 to a highest one, handed out one after the other.
+/// Identifiers from 1 to a maximum, allocated in sequence.
 #[derive(Clone, Debug)]
 pub struct Identifiers {
     last: u32,
     highest: u32,
-    /// Those in use: a bit each, 64 in a word. They come one after the other, so that words are
-    /// mostly full.
+    /// Allocated identifiers, as bitmaps of 64. They are allocated in sequence, so that most
+    /// bitmaps are full.
     used: BTreeMap<u32, u64>,
     in_use: usize,
 }
 
-/// All are in use.
+/// All identifiers are in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("all {0} identifiers are in use; remove services or backends")]
 pub struct Exhausted(pub u32);
@@ -28,12 +28,12 @@ impl Default for Identifiers {
 }
 
 impl Identifiers {
-    /// From 1 to `highest`.
+    /// Creates an allocator of 1 to `highest`.
     pub fn up_to(highest: u32) -> Identifiers {
         Identifiers { last: 0, highest, used: BTreeMap::new(), in_use: 0 }
     }
 
-    /// The next that is free after the one that was handed out last.
+    /// Allocates the next free identifier after the last allocated one.
     pub fn take(&mut self) -> Result<u32, Exhausted> {
         if self.in_use >= self.highest as usize {
             return Err(Exhausted(self.highest));
@@ -46,13 +46,14 @@ impl Identifiers {
         }
     }
 
-    /// This one was handed out before a restart. The next ones come behind the highest of these.
+    /// Marks an identifier as allocated before a restart. The next ones follow the highest of
+    /// these.
     pub fn restore(&mut self, id: u32) {
         self.insert(id);
         self.last = self.last.max(id.min(self.highest));
     }
 
-    /// What it stood for is gone.
+    /// Frees an identifier.
     pub fn release(&mut self, id: u32) {
         let (at, bit) = place(id);
         let Some(word) = self.used.get_mut(&at).filter(|word| **word & bit != 0) else { return };
@@ -63,7 +64,7 @@ impl Identifiers {
         }
     }
 
-    /// False where it was in use already.
+    /// Marks an identifier as in use. Returns false if it already was.
     fn insert(&mut self, id: u32) -> bool {
         let (at, bit) = place(id);
         let word = self.used.entry(at).or_default();
@@ -73,7 +74,7 @@ impl Identifiers {
         new
     }
 
-    /// Releases those that nobody claims.
+    /// Frees the identifiers that are not claimed.
     pub fn retain(&mut self, claimed: impl Fn(u32) -> bool) {
         self.used.retain(|at, word| {
             let bits = (0..u64::BITS).filter(|bit| *word >> bit & 1 != 0);
@@ -84,13 +85,13 @@ impl Identifiers {
         self.in_use = self.used.values().map(|word| word.count_ones() as usize).sum();
     }
 
-    /// How many are in use.
+    /// Returns the number of identifiers in use.
     pub fn in_use(&self) -> usize {
         self.in_use
     }
 }
 
-/// Number of its word, and its bit there.
+/// Returns the index of an identifier's bitmap, and its bit there.
 fn place(id: u32) -> (u32, u64) {
     (id / u64::BITS, 1 << (id % u64::BITS))
 }

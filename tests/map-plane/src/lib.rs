@@ -1,7 +1,7 @@
-//! A plane for tests and measurements: Cilium's load-balancing maps as one small trait, one row at
-//! a time, in memory and with faults. Each row becomes visible by itself, so that the order of
-//! writes is what keeps new flows off dead backends (`row.rs`). No program of Weir has such a
-//! plane: the region's is checked against it.
+//! A plane for tests and measurements: Cilium's load-balancing maps behind a small trait, written
+//! one row at a time, in memory and with injected faults. Each row becomes visible by itself, so
+//! that only the order of writes keeps new flows off dead backends (`row.rs`). No program of Weir
+//! uses this plane: it is the reference for the region's.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -26,29 +26,29 @@ pub use faulty::FaultyMaps;
 pub use memory::MemoryMaps;
 pub use plane::{MapPlane, Options};
 
-/// Which map.
+/// A kind of map.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Map {
     /// Frontends and their slots.
     Services,
     /// Backends.
     Backends,
-    /// Addresses that answers come from.
+    /// Frontend addresses by service identifier, for reverse translation.
     Reverse,
-    /// With which backends clients may stay.
+    /// Backends that clients may stay with.
     Affinity,
-    /// Ranges of clients.
+    /// Client source ranges.
     SourceRanges,
     /// Maglev tables.
     Maglev,
 }
 
 impl Map {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Map; 6] =
         [Map::Services, Map::Backends, Map::Reverse, Map::Affinity, Map::SourceRanges, Map::Maglev];
 
-    /// What gives it room for more rows: the settings that say it, where there are some.
+    /// Returns how to increase its capacity: the relevant settings, if there are any.
     pub fn remedy(self) -> &'static str {
         match self {
             Map::Services => "raise region.max_frontends and region.slots",
@@ -61,25 +61,25 @@ impl Map {
     }
 }
 
-/// How many rows each map has room for.
+/// The capacity of each map, in rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sizes {
     /// Frontends and slots together.
     pub services: usize,
     /// Backends.
     pub backends: usize,
-    /// Rows of reverse NAT: one a frontend.
+    /// Rows of reverse NAT: one per frontend.
     pub reverse: usize,
     /// Pairs of frontend and backend with affinity.
     pub affinity: usize,
     /// Source ranges of all frontends.
     pub source_ranges: usize,
-    /// Maglev tables: one a frontend.
+    /// Maglev tables: one per frontend.
     pub maglev: usize,
 }
 
 impl Sizes {
-    /// All maps of one size.
+    /// Returns the same capacity for all maps.
     pub const fn all(rows: usize) -> Sizes {
         Sizes {
             services: rows,
@@ -91,7 +91,7 @@ impl Sizes {
         }
     }
 
-    /// That of one map.
+    /// Returns the capacity of one map.
     pub fn of(&self, map: Map) -> usize {
         match map {
             Map::Services => self.services,
@@ -110,7 +110,7 @@ impl Default for Sizes {
     }
 }
 
-/// Where a row is.
+/// The key of a row.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Key {
     /// Slot 0 of an address is the frontend ([`Master`]), the others are its [`Slot`]s.
@@ -119,16 +119,16 @@ pub enum Key {
     Backend(u32),
     /// The address of a service, by its identifier.
     Reverse(u32),
-    /// Clients of the service may stay with the backend: identifiers of both.
+    /// Clients of the service may stay with the backend; identifiers of both.
     Match(u32, u32),
-    /// A range of a service, by its identifier.
+    /// A source range of a service, by its identifier.
     Range(u32, Prefix),
     /// The Maglev table of a service, by its identifier.
     Maglev(u32),
 }
 
 impl Key {
-    /// In which map it is.
+    /// Returns the map of the key.
     pub fn map(&self) -> Map {
         match self {
             Key::Service(..) => Map::Services,
@@ -141,7 +141,7 @@ impl Key {
     }
 }
 
-/// What a row says.
+/// The value of a row.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Value {
     /// Of slot 0.
@@ -152,7 +152,7 @@ pub enum Value {
     Backend(Backend),
     /// Of reverse NAT.
     Address(Address),
-    /// Of rows that say all by being there: affinity matches and source ranges.
+    /// Of rows without a value: affinity matches and source ranges.
     There,
     /// Of a Maglev table.
     Table(Table),
@@ -163,13 +163,13 @@ pub enum Value {
 pub struct Master {
     /// Identifier of the service at this address.
     pub id: u32,
-    /// How packets are spread.
+    /// How packets are distributed.
     pub spread: Spread,
     /// Slots from 1 that get new flows.
     pub count: u32,
-    /// Slots behind them.
+    /// Slots after those.
     pub rest: u32,
-    /// What applies to it.
+    /// Its flags.
     pub flags: Flags,
 }
 
@@ -178,24 +178,24 @@ pub struct Master {
 pub struct Slot {
     /// Identifier of the backend.
     pub backend: u32,
-    /// It failed its checks for this service. A flag and not its place behind the count says so:
-    /// the terminating are there as well.
+    /// It failed its health checks for this service. A flag, because its position after the count
+    /// does not show it: terminating backends are there as well.
     pub quarantined: bool,
 }
 
 /// A backend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Backend {
-    /// Where it is.
+    /// Its address and port.
     pub endpoint: Endpoint,
-    /// The most alive that any service's source says of it.
+    /// The most available state that a service's source reports.
     pub state: State,
 }
 
 /// A Maglev table: backends by identifier.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Table {
-    /// All slots of one backend, which most services have: not worth writing out.
+    /// One backend in all slots, as most services have; not written out.
     One {
         /// The backend.
         backend: u32,
@@ -207,7 +207,7 @@ pub enum Table {
 }
 
 impl Table {
-    /// Backends and how many slots each has, by identifier.
+    /// Returns the backends and their numbers of slots, by identifier.
     pub fn counts(&self) -> Vec<(u32, u32)> {
         match self {
             Table::One { backend, size } => vec![(*backend, *size)],
@@ -222,10 +222,10 @@ impl Table {
     }
 }
 
-/// Why a row wasn't written.
+/// Why a row was not written.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Failure {
-    /// No room.
+    /// The map is full.
     #[error(
         "the map of {0:?} is full with {1} rows; {remedy} or remove services",
         remedy = .0.remedy()
@@ -234,23 +234,23 @@ pub enum Failure {
     /// No identifier is free.
     #[error(transparent)]
     Exhausted(#[from] Exhausted),
-    /// Anything else, in the words of whoever keeps the maps.
+    /// Any other error of the map implementation.
     #[error("{0}")]
     Failed(String),
 }
 
-/// The maps. Each write is visible to packets at once.
+/// The maps. Each write is visible to packets immediately.
 pub trait Maps {
-    /// The row at a key.
+    /// Returns the row of a key.
     fn get(&self, key: &Key) -> Option<Value>;
 
-    /// Writes a row, over the one that is there.
+    /// Writes a row, replacing an existing one.
     fn update(&mut self, key: Key, value: Value) -> Result<(), Failure>;
 
-    /// Deletes a row; none there is no error.
+    /// Deletes a row; a missing row is no error.
     fn delete(&mut self, key: &Key) -> Result<(), Failure>;
 
-    /// All keys of a map, in no order.
+    /// Returns all keys of a map, in arbitrary order.
     fn keys(&self, map: Map) -> Vec<Key>;
 }
 

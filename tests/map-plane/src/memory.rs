@@ -1,4 +1,4 @@
-//! The maps in memory.
+//! In-memory maps.
 
 use std::hash::Hash;
 
@@ -9,7 +9,7 @@ use super::{Backend, Failure, Key, Map, Maps, Master, Sizes, Slot, Table, Value}
 use state::address::Address;
 use state::room::give_back;
 
-/// Maps in memory, of bounded sizes.
+/// In-memory maps with limited capacity.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryMaps {
     sizes: Sizes,
@@ -24,17 +24,17 @@ pub struct MemoryMaps {
 }
 
 impl MemoryMaps {
-    /// Empty ones of these sizes.
+    /// Creates empty maps of these sizes.
     pub fn new(sizes: Sizes) -> MemoryMaps {
         MemoryMaps { sizes, ..MemoryMaps::default() }
     }
 
-    /// How often a row was written or deleted.
+    /// Returns the number of writes and deletes.
     pub fn writes(&self) -> u64 {
         self.writes
     }
 
-    /// How many rows a map has.
+    /// Returns the number of rows of a map.
     pub fn rows(&self, map: Map) -> usize {
         match map {
             Map::Services => self.masters.len() + self.slots.len(),
@@ -132,7 +132,7 @@ impl Maps for MemoryMaps {
     }
 }
 
-/// Tells whether it was there.
+/// Removes a key and returns whether it existed.
 fn remove<K: Eq + Hash, V>(map: &mut HashMap<K, V>, key: &K) -> bool {
     let was = map.remove(key).is_some();
     give_back(map);

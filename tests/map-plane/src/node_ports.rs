@@ -1,8 +1,8 @@
 //! Ports on all addresses of the appliance: a wildcard row, and a copy for each address.
 //!
-//! A copy belongs to the wildcard of its family, port and protocol, so that what one family loses
-//! never touches the other. Where an address has a frontend of its own at that port, that one is
-//! there and not the copy; when it goes, the copy comes.
+//! A copy belongs to the wildcard of its family, port and protocol, so that a removal in one
+//! family does not affect the other. An address with a frontend of its own at that port has that
+//! frontend instead of the copy; when the frontend is removed, the copy is written.
 
 use std::net::IpAddr;
 
@@ -15,7 +15,7 @@ use super::wildcard::at;
 use super::{Failure, Maps};
 
 impl<M: Maps> MapPlane<M> {
-    /// Writes what a row says, with its copies.
+    /// Writes a row and its copies.
     pub(super) fn update_row(&mut self, wanted: &Wanted) -> Result<(), Failure> {
         let said = &wanted.frontend.said;
         if is_wildcard(said) {
@@ -24,7 +24,7 @@ impl<M: Maps> MapPlane<M> {
         self.update_plain(wanted)
     }
 
-    /// Deletes a row, with its copies.
+    /// Deletes a row and its copies.
     pub(super) fn delete_row(&mut self, address: &Address) -> Result<(), Failure> {
         if self.wildcards.contains_key(address) {
             self.drop_copies(address, |_| false)?;
@@ -41,7 +41,7 @@ impl<M: Maps> MapPlane<M> {
 
     fn update_plain(&mut self, wanted: &Wanted) -> Result<(), Failure> {
         let address = *wanted.frontend.address();
-        // A wildcard that became something else, or a copy that got a row of its own.
+        // A wildcard that became another frontend, or a copy that got a row of its own.
         if self.wildcards.contains_key(&address) {
             self.drop_copies(&address, |_| false)?;
             self.wildcards.remove(&address);
@@ -59,8 +59,8 @@ impl<M: Maps> MapPlane<M> {
         self.write(address, wanted).and(self.copy(&address))
     }
 
-    /// Brings the copies of all wildcards to what was said last: one that couldn't be written when
-    /// its place became free, say.
+    /// Updates the copies of all wildcards to their last desired state, including those that
+    /// could not be written before.
     pub(super) fn copy_all(&mut self) -> Result<(), Failure> {
         let said = self.wildcards.iter().filter(|(_, wildcard)| wildcard.wanted.is_some());
         let mut wildcards: Vec<Address> = said.map(|(address, _)| *address).collect();
@@ -81,13 +81,13 @@ impl<M: Maps> MapPlane<M> {
         result.and(self.drop_copies(wildcard, |copy| copies.contains(copy)))
     }
 
-    /// Where copies of a wildcard shall be, but for addresses with a row of their own.
+    /// Returns the addresses of a wildcard's copies, whether or not they have a row of their own.
     fn copies_of(&self, wildcard: &Address) -> impl Iterator<Item = Address> {
         let of_family = |addr: &&IpAddr| addr.is_ipv4() == wildcard.is_ipv4();
         self.options.addresses.iter().filter(of_family).map(|addr| at(wildcard, *addr))
     }
 
-    /// Writes the copy that belongs at an address, if one does and no row is there.
+    /// Writes the copy of an address, if it has one and no row exists there.
     fn copy_to(&mut self, address: &Address) -> Result<(), Failure> {
         let ours = self.options.addresses.contains(&address.prefix.addr);
         let Some(of) = wildcard_of(address).filter(|_| ours) else { return Ok(()) };
@@ -102,7 +102,7 @@ impl<M: Maps> MapPlane<M> {
         self.write(*address, &wanted)
     }
 
-    /// Deletes the copies of a wildcard that aren't to stay.
+    /// Deletes the copies of a wildcard that are not to be kept.
     fn drop_copies(
         &mut self,
         wildcard: &Address,

@@ -1,4 +1,4 @@
-//! A plane over the maps: which identifiers stand for what, and who uses which backend.
+//! The map plane: the identifiers of services and backends, and the users of each backend.
 
 use std::net::IpAddr;
 
@@ -15,14 +15,14 @@ use state::backend::State;
 use state::dump::Record;
 use state::plane::{Generation, Plane, Refusal, Wanted};
 
-/// What a map plane has to know of its appliance.
+/// The appliance's properties that a map plane needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// The appliance's own addresses, on which node ports answer.
+    /// The appliance's own addresses, for node ports.
     pub addresses: Vec<IpAddr>,
-    /// Whether packets from outside may go to cluster addresses.
+    /// Whether packets from outside may be sent to cluster addresses.
     pub open_cluster: bool,
-    /// Slots of the Maglev tables of services that don't say otherwise.
+    /// The default number of Maglev table slots.
     pub maglev_size: u32,
     /// Seed of the Maglev tables.
     pub seed: Seed,
@@ -39,22 +39,22 @@ impl Default for Options {
     }
 }
 
-/// What the maps may hold of one address. It is noted before something is written and forgotten
-/// after it is deleted, so that a step that fails on the way leaves nothing behind that nobody
-/// knows of.
+/// The rows that the maps may contain for one address. It is updated before a write and after a
+/// delete, so that a step that fails leaves no untracked rows behind.
 #[derive(Clone, Debug)]
 pub(super) struct Book {
     /// The service's identifier at this address.
     pub id: u32,
-    /// No slot has a higher number.
+    /// The highest slot number.
     pub slots: u32,
     /// There may be affinity matches.
     pub matches: bool,
-    /// Digest of what the Maglev table was made of; 0 where that isn't known.
+    /// Digest of the Maglev table's input; 0 if unknown.
     pub table: u64,
-    /// Backends that slots or tables may point to, by identifier, and what is said of them here.
+    /// Backends that slots or tables may refer to, by identifier, with their states at this
+    /// address.
     pub held: SmallVec<[(u32, State); 1]>,
-    /// Source ranges that may be there.
+    /// Source ranges that may exist.
     pub ranges: Vec<Prefix>,
 }
 
@@ -65,7 +65,7 @@ impl Book {
     }
 }
 
-/// A backend and how many addresses hold it in which state.
+/// A backend, and the number of addresses that hold it in each state.
 #[derive(Clone, Debug)]
 pub(super) struct Use {
     pub endpoint: Endpoint,
@@ -97,14 +97,14 @@ impl Use {
         self.holders.iter().sum()
     }
 
-    /// The most alive that is said of it; none while nobody holds it.
+    /// Returns the most available state of its holders; `None` without holders.
     pub fn state(&self) -> Option<State> {
         STATES.into_iter().find(|state| self.holders[*state as usize] > 0)
     }
 }
 
-/// A plane over maps whose writes are visible one by one. It reads what is there before it writes:
-/// what is so already isn't written.
+/// A plane over maps whose writes are visible one by one. It reads before it writes, and omits
+/// writes that change nothing.
 #[derive(Debug)]
 pub struct MapPlane<M> {
     pub(super) maps: M,
@@ -121,12 +121,13 @@ pub struct MapPlane<M> {
 }
 
 impl<M: Maps> MapPlane<M> {
-    /// Over maps that may hold what an earlier process wrote: its identifiers are kept.
+    /// Creates a plane over maps that may contain rows of an earlier process, whose identifiers
+    /// are kept.
     pub fn new(maps: M, options: Options) -> MapPlane<M> {
         MapPlane::numbered(maps, options, Identifiers::default(), Identifiers::default())
     }
 
-    /// The same with identifiers for services and for backends from fewer than there are.
+    /// Creates a plane with limited identifiers for services and for backends.
     pub fn numbered(
         maps: M,
         options: Options,
@@ -150,22 +151,22 @@ impl<M: Maps> MapPlane<M> {
         plane
     }
 
-    /// The maps.
+    /// Returns the maps.
     pub fn maps(&self) -> &M {
         &self.maps
     }
 
-    /// The maps, for whoever makes them fail.
+    /// Returns the maps, for injecting faults.
     pub fn maps_mut(&mut self) -> &mut M {
         &mut self.maps
     }
 
-    /// The maps as this process leaves them to the next.
+    /// Returns the maps as this process leaves them to the next.
     pub fn into_maps(self) -> M {
         self.maps
     }
 
-    /// The appliance's own addresses are these now. Node ports follow when they are said again.
+    /// Sets the appliance's own addresses. Node ports follow at their next update.
     pub fn set_addresses(&mut self, addresses: Vec<IpAddr>) {
         self.options.addresses = addresses;
     }
@@ -188,7 +189,7 @@ impl<M: Maps> MapPlane<M> {
         Ok(())
     }
 
-    /// The keys of a map in their order, so that what is done with them is the same each time.
+    /// Returns the keys of a map in order, for deterministic processing.
     pub(super) fn keys(&self, map: Map) -> Vec<Key> {
         let mut keys = self.maps.keys(map);
         keys.sort_unstable();
@@ -252,7 +253,7 @@ impl<M: Maps> Plane for MapPlane<M> {
         Ok(self.generation)
     }
 
-    /// A write is visible at once: there is nobody to wait for.
+    /// A write is visible immediately, so there is no acknowledgment to wait for.
     fn acknowledged(&self) -> Option<Generation> {
         Some(self.generation)
     }

@@ -1,5 +1,5 @@
-//! What an earlier process left in the maps: its identifiers are kept, and what nobody wants any
-//! more goes with the first prune.
+//! Restores the state from the maps of an earlier process: its identifiers are kept, and rows
+//! that are no longer desired are removed by the first prune.
 
 use foldhash::{HashMap, HashSet};
 
@@ -9,11 +9,11 @@ use state::address::{Address, is_unspecified, wildcard_of};
 use state::backend::State;
 use state::dump::Flags;
 
-/// Frontends that have copies.
+/// Kinds of frontends that have copies.
 const COPIED: [Flags; 2] = [Flags::NODE_PORT, Flags::HOST_PORT];
 
 impl<M: Maps> MapPlane<M> {
-    /// Takes over what is in the maps.
+    /// Takes over the rows of the maps.
     pub(super) fn restore(&mut self) {
         for key in self.keys(Map::Backends) {
             if let (Key::Backend(id), Some(Value::Backend(backend))) = (key, self.maps.get(&key)) {
@@ -50,7 +50,8 @@ impl<M: Maps> MapPlane<M> {
         self.quarantined.sort_unstable();
     }
 
-    /// A frontend on an address of the appliance is a copy where a wildcard of its kind is.
+    /// Treats a frontend on an address of the appliance as a copy if a wildcard of its kind
+    /// exists.
     fn restore_wildcard(&mut self, address: &Address, master: &Master) {
         let Some(of) = wildcard_of(address) else { return };
         let Some(kind) = COPIED.into_iter().find(|kind| master.flags.has(*kind)) else { return };
@@ -66,7 +67,8 @@ impl<M: Maps> MapPlane<M> {
     fn restore_slot(&mut self, address: &Address, number: u32, slot: Slot) {
         let Some(book) = self.books.get_mut(address) else { return };
         book.slots = book.slots.max(number);
-        // What sources themselves call quarantined they say again.
+        // A quarantine that the source itself requests is not restored: the source reports it
+        // again.
         let is_said = matches!(
             self.maps.get(&Key::Backend(slot.backend)),
             Some(Value::Backend(Backend { state: State::Quarantined, .. }))
@@ -80,7 +82,8 @@ impl<M: Maps> MapPlane<M> {
         self.restore_hold(address, slot.backend);
     }
 
-    /// Whatever points to a backend holds it, also what was about to be deleted.
+    /// Adds the address as a holder of a backend that a row refers to, even if it was to be
+    /// deleted.
     fn restore_hold(&mut self, address: &Address, id: u32) {
         let Some(book) = self.books.get_mut(address) else { return };
         let Some(of) = self.uses.get_mut(&id) else { return };
@@ -117,9 +120,8 @@ impl<M: Maps> MapPlane<M> {
         }
     }
 
-    /// Deletes the frontends that aren't wanted, and the rows that no frontend needs: at most so
-    /// many, and tells whether that was all. Goes on where something fails, and tells the first
-    /// failure.
+    /// Deletes the frontends that are not desired, and the rows that no frontend needs: at most
+    /// `at_most`. Returns whether that was all. Continues after a failure, and returns the first.
     pub(super) fn prune_rows(
         &mut self,
         wanted: &dyn Fn(&Address) -> bool,
@@ -138,7 +140,7 @@ impl<M: Maps> MapPlane<M> {
             if room == 0 {
                 return result.map(|()| false);
             }
-            // A copy may have gone with its wildcard.
+            // A copy may have been deleted with its wildcard.
             if self.books.contains_key(address) {
                 room -= 1;
                 result = result.and(self.delete_row(address));
@@ -147,7 +149,7 @@ impl<M: Maps> MapPlane<M> {
         result = result.and(self.copy_all());
         let ids: HashMap<u32, Address> =
             self.books.iter().map(|(address, book)| (book.id, *address)).collect();
-        // Backends last: nothing shall point to one that is gone.
+        // Backends last: no row may refer to a missing one.
         let pointing = Map::ALL.into_iter().filter(|map| *map != Map::Backends);
         for map in pointing.chain([Map::Backends]) {
             for key in self.keys(map) {

@@ -1,17 +1,17 @@
 //! One address: the order in which its rows are written and deleted.
 //!
 //! ```text
-//!   backends, matches            nobody points to them yet
-//!   slots of those that serve    they point to backends that are there, the old or the new ones
+//!   backends, matches            not referenced yet
+//!   slots of serving backends    refer to existing backends, the old or the new ones
 //!   Maglev table, source ranges, reverse NAT
-//!   master with both counts      from here on new slots are reached, and old ones no longer
-//!   slots of those that don't serve, in the place of some that did
-//!   what is too much: table, matches, ranges, slots; backends that nobody else holds
+//!   master with both counts      makes new slots reachable, and old ones unreachable
+//!   slots of non-serving backends, replacing some of serving ones
+//!   surplus rows: table, matches, ranges, slots; backends without other holders
 //! ```
-//! So a new flow never meets a slot whose backend is gone, nor one that shall get no new flows.
-//! (Cilium deletes backends before the slots that point at them.) Where the map of backends is
-//! full, those that go have to leave first: then the address is written twice, and does without the
-//! new ones for a moment.
+//! So a new flow never finds a slot whose backend is missing, nor one that must not get new
+//! flows. (Cilium deletes backends before the slots that refer to them.) If the map of backends
+//! is full, the old ones have to be deleted first: then the address is written twice, and
+//! temporarily lacks the new ones.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -32,7 +32,7 @@ use state::room::give_back;
 type Ids = SmallVec<[u32; 4]>;
 
 impl<M: Maps> MapPlane<M> {
-    /// The address shall be as the row says, which is of this address or of a wildcard.
+    /// Writes the desired state of an address: a row of this address or of a wildcard.
     pub(super) fn write(&mut self, address: Address, wanted: &Wanted) -> Result<(), Failure> {
         let mut book = match self.books.remove(&address) {
             Some(book) => book,
@@ -52,7 +52,7 @@ impl<M: Maps> MapPlane<M> {
         result
     }
 
-    /// Nothing shall be at the address.
+    /// Deletes all rows of the address.
     pub(super) fn erase(&mut self, address: &Address) -> Result<(), Failure> {
         let Some(mut book) = self.books.remove(address) else { return Ok(()) };
         let result = self.take_down(address, &mut book);
@@ -106,7 +106,7 @@ impl<M: Maps> MapPlane<M> {
             book.ranges.pop();
         }
         self.leave_backends(book, &[])?;
-        // The last, since after a restart it is what tells that the identifier is taken.
+        // Last, since after a restart this row shows that the identifier is in use.
         self.remove(Key::Reverse(book.id))
     }
 
@@ -123,7 +123,7 @@ impl<M: Maps> MapPlane<M> {
         }
     }
 
-    /// Writes the backends, each under an identifier that is its own while somebody holds it.
+    /// Writes the backends, each with an identifier that it keeps while it has holders.
     fn hold(&mut self, book: &mut Book, wanted: &Wanted) -> Result<Ids, Failure> {
         let mut ids = Ids::with_capacity(wanted.backends.len());
         for instance in &wanted.backends {
@@ -156,7 +156,7 @@ impl<M: Maps> MapPlane<M> {
         Ok(ids)
     }
 
-    /// Clients stay with the active ones only.
+    /// Writes affinity matches: clients stay with active backends only.
     fn admit(
         &mut self,
         book: &mut Book,
@@ -209,7 +209,7 @@ impl<M: Maps> MapPlane<M> {
         Ok(())
     }
 
-    /// Writes the Maglev table and tells whether there shall be one.
+    /// Writes the Maglev table and returns whether there is to be one.
     fn table(
         &mut self,
         book: &mut Book,
@@ -282,7 +282,7 @@ impl<M: Maps> MapPlane<M> {
         Ok(())
     }
 
-    /// Lets go of backends that aren't among these; deletes those that nobody else holds.
+    /// Releases backends that are not among these; deletes those without other holders.
     fn leave_backends(&mut self, book: &mut Book, ids: &[u32]) -> Result<(), Failure> {
         if book.held.len() == ids.len() {
             return Ok(());
@@ -307,7 +307,7 @@ impl<M: Maps> MapPlane<M> {
         let Some(mut of) = self.uses.get(&id).cloned() else { return Ok(()) };
         of.remove(said);
         let Some(state) = of.state() else { return self.forget(id) };
-        // It isn't there if there was no room for it.
+        // It is missing if the map was full.
         if self.maps.get(&Key::Backend(id)).is_some() {
             let backend = Backend { endpoint: of.endpoint, state };
             self.put(Key::Backend(id), Value::Backend(backend))?;
@@ -316,7 +316,7 @@ impl<M: Maps> MapPlane<M> {
         Ok(())
     }
 
-    /// Deletes a backend and gives its identifier back.
+    /// Deletes a backend and frees its identifier.
     pub(super) fn forget(&mut self, id: u32) -> Result<(), Failure> {
         self.remove(Key::Backend(id))?;
         if let Some(of) = self.uses.remove(&id) {
@@ -328,14 +328,15 @@ impl<M: Maps> MapPlane<M> {
         Ok(())
     }
 
-    /// Whether room can be had from backends that this address alone holds and no longer wants.
+    /// Returns whether capacity can be gained from backends that only this address holds and that
+    /// are no longer desired.
     fn can_spare(&self, book: &Book, wanted: &Wanted) -> bool {
         let wants = |id| wanted.backends.iter().any(|b| self.ids.get(&b.endpoint) == Some(&id));
         let only_here = |id| self.uses.get(&id).is_some_and(|of| of.holders() == 1);
         book.held.iter().any(|(id, _)| only_here(*id) && !wants(*id))
     }
 
-    /// What is wanted, without the backends that aren't in the map yet.
+    /// Returns the desired state without the backends that are not in the map yet.
     fn only_there(&self, wanted: &Wanted) -> Wanted {
         let there = |instance: &Instance| {
             let id = self.ids.get(&instance.endpoint);
@@ -348,7 +349,7 @@ impl<M: Maps> MapPlane<M> {
     }
 }
 
-/// What a Maglev table is made of; never 0.
+/// Returns a digest of a Maglev table's input; never 0.
 fn digest(serving: &[std::sync::Arc<Instance>], ids: &[u32], size: u32) -> u64 {
     let mut hasher = DefaultHasher::new();
     size.hash(&mut hasher);

@@ -9,13 +9,13 @@ use state::plane::Wanted;
 /// A wildcard row and its copies.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wildcard {
-    /// As it was said last; none after a restart until it is.
+    /// The last desired state; `None` after a restart until it is set again.
     pub wanted: Option<Wanted>,
-    /// Addresses of copies that may be there.
+    /// Addresses of copies that may exist.
     pub copies: Vec<Address>,
 }
 
-/// The same for one address.
+/// Returns the wildcard's address with one address of the appliance.
 pub(super) fn at(address: &Address, addr: IpAddr) -> Address {
     Address { prefix: Prefix { addr, len: address.prefix.len }, ..*address }
 }

@@ -1,5 +1,5 @@
-//! Waiting in tests, on the machine's clock: a condition is polled until it holds. A test that
-//! waits in vain says what it waited for, how long, and what it found last.
+//! Waiting in tests on the machine's clock: a condition is polled until it holds. A test that
+//! times out reports the condition, the duration, and the last result.
 //!
 //! ```
 //! use patience::{eventually, met};
@@ -15,22 +15,22 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// How long tests wait unless they say otherwise: the machine may be busy with other tests.
+/// The default time limit: the machine may be busy with other tests.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The pause between two polls: a hundredth of the wait so far, within these bounds. So the moment
-/// at which a condition came true is known to 1 %, and long waits leave the machine to others.
+/// The pause between two polls: a hundredth of the elapsed wait, within these bounds. So the
+/// moment at which a condition becomes true is known to 1 %, and long waits use little CPU time.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// A condition that did not hold in time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TooLate {
-    /// What was waited for.
+    /// The condition.
     pub what: String,
-    /// For how long.
+    /// The duration of the wait.
     pub waited: Duration,
-    /// What the last poll found instead.
+    /// The result of the last poll.
     pub found: String,
 }
 
@@ -43,13 +43,13 @@ impl fmt::Display for TooLate {
 
 impl std::error::Error for TooLate {}
 
-/// The result of one poll of a condition that has no value: whether it holds, or what was found
-/// instead.
+/// Returns the result of one poll of a condition without a value: whether it holds, or a
+/// description of what was found instead.
 pub fn met(holds: bool, found: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(found()) }
 }
 
-/// Polls until `look` returns a value, at least once; its errors are what it found instead.
+/// Polls until `look` returns a value, at least once; its errors describe what it found instead.
 pub fn poll<T>(
     what: &str,
     patience: Duration,
@@ -64,13 +64,13 @@ pub fn poll<T>(
     }
 }
 
-/// Polls for [`PATIENCE`], and panics after it.
+/// Polls for [`PATIENCE`], then panics.
 #[track_caller]
 pub fn eventually<T>(what: &str, look: impl FnMut() -> Result<T, String>) -> T {
     eventually_within(PATIENCE, what, look)
 }
 
-/// Polls for so long, and panics after it.
+/// Polls for the given time, then panics.
 #[track_caller]
 #[expect(clippy::panic, reason = "a test that waits in vain fails")]
 pub fn eventually_within<T>(
@@ -84,7 +84,7 @@ pub fn eventually_within<T>(
     }
 }
 
-/// Polls for [`PATIENCE`] in a task, which lets others run between two polls; panics after it.
+/// Polls for [`PATIENCE`] in a task, yielding between two polls; then panics.
 #[expect(clippy::panic, reason = "a test that waits in vain fails")]
 pub async fn eventually_async<T>(
     what: &str,
@@ -110,7 +110,7 @@ struct Wait<'a> {
 }
 
 impl Wait<'_> {
-    /// How long to pause after a poll that found this, if there is time for another.
+    /// Returns the pause after an unsuccessful poll, or an error if the time is over.
     fn pause(&self, found: String) -> Result<Duration, TooLate> {
         let waited = self.begun.elapsed();
         if waited <= self.patience {

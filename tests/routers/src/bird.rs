@@ -1,4 +1,4 @@
-//! BIRD, asked by birdc.
+//! BIRD, controlled by birdc.
 
 use std::sync::Arc;
 
@@ -9,20 +9,21 @@ use tests::lab::netns::Netns;
 
 use crate::program::Program;
 
-/// A BIRD of the test's own.
+/// A BIRD instance of the test.
 pub struct Bird {
     program: Program,
     folder: Folder,
 }
 
 impl Bird {
-    /// Starts it with this configuration and waits until it answers; a line that it doesn't know
-    /// is an error with BIRD's words.
+    /// Starts BIRD with this configuration and waits until it responds; an invalid line is an
+    /// error with BIRD's message.
     pub fn start(ns: &Arc<Netns>, configuration: &str) -> Result<Bird> {
         let folder = Folder::new()?;
         let place = |name: &str| folder.file(name).display().to_string();
         let conf = folder.write("bird.conf", configuration)?.display().to_string();
-        // `-d` would log to standard error, whatever the configuration says, and stay; `-f` stays.
+        // `-d` would log to standard error regardless of the configuration; `-f` stays in the
+        // foreground.
         let args = ["-f", "-c", &conf, "-s", &place("bird.ctl"), "-P", &place("bird.pid")];
         let program = Program {
             ns: ns.clone(),
@@ -44,39 +45,39 @@ impl Bird {
         self.program.wait_until_up(|| ask(&ns, folder, "show status"))
     }
 
-    /// Starts it again after a kill or a stop; `recovering` as after a restart in which its routes
-    /// are to stay with its neighbours (graceful restart).
+    /// Starts it again after a kill or a stop; with `recovering`, neighbors keep its routes
+    /// meanwhile (graceful restart).
     pub fn restart(&mut self, recovering: bool) -> Result<()> {
         self.begin(if recovering { &["-R"] } else { &[] })
     }
 
-    /// Asks as an operator would: `show protocols all`.
+    /// Runs an operator's command: `show protocols all`.
     pub fn ask(&self, question: &str) -> Result<String> {
         ask(&self.program.ns, &self.folder, question)
     }
 
-    /// Gives it another configuration while it runs.
+    /// Applies another configuration at run time.
     pub fn configure(&self, configuration: &str) -> Result<()> {
         self.folder.write("bird.conf", configuration)?;
         self.ask("configure").map(drop)
     }
 
-    /// Ends it without a chance to say anything to its neighbours.
+    /// Kills it with SIGKILL, so that it cannot notify its neighbors.
     pub fn kill(&mut self) -> Result<()> {
         self.program.kill()
     }
 
-    /// Asks it to end, and waits.
+    /// Stops it and waits for its end.
     pub fn stop(&mut self) -> Result<()> {
         self.program.stop()
     }
 
-    /// Sends it a signal, for example one that makes it stand still.
+    /// Sends a signal, for example SIGSTOP.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         self.program.signal(signal)
     }
 
-    /// All that it wrote.
+    /// Returns its complete log.
     pub fn log(&self) -> String {
         self.program.log()
     }

@@ -1,33 +1,33 @@
-//! Namespaces and the cables between them.
+//! Namespaces and the veth pairs between them.
 
 use std::sync::Arc;
 
 use tests::lab::Result;
 use tests::lab::netns::Netns;
 
-/// One end of a cable.
+/// One end of a veth pair.
 pub struct End<'a> {
-    /// Where it is.
+    /// The namespace.
     pub ns: &'a Netns,
-    /// What it is called there.
+    /// The device name.
     pub device: &'a str,
-    /// With the length of their network: `10.0.0.1/24`, `fd00::1/64`.
+    /// The addresses with prefix lengths: `10.0.0.1/24`, `fd00::1/64`.
     pub addresses: &'a [&'a str],
 }
 
-/// A namespace in which both families work, with nothing in it but `lo`.
+/// Creates a namespace with both families enabled and only `lo`.
 pub fn namespace(name: &str) -> Result<Arc<Netns>> {
     let ns = Netns::new(name)?;
     for which in ["all", "default"] {
         ns.sysctl(&format!("ipv6/conf/{which}/disable_ipv6"), "0")?;
-        // Addresses serve at once: nobody else is on these cables.
+        // Addresses are usable immediately: there are no other hosts on these links.
         ns.sysctl(&format!("ipv6/conf/{which}/accept_dad"), "0")?;
     }
     Ok(Arc::new(ns))
 }
 
-/// Lays a cable (veth) between two namespaces, both ends up and with their addresses. It is cut by
-/// `ip link set DEVICE down` at either end: then both have no carrier.
+/// Creates a veth pair between two namespaces, both ends up and with their addresses. `ip link
+/// set DEVICE down` at either end removes the carrier of both.
 pub fn cable(one: End<'_>, two: End<'_>) -> Result<()> {
     let link = format!(
         "link add {} type veth peer name {} netns {}",
@@ -38,8 +38,8 @@ pub fn cable(one: End<'_>, two: End<'_>) -> Result<()> {
     one.ns.ip(&[&link])?;
     for end in [one, two] {
         let device = end.device;
-        // The kernel finds out only later that nobody asks for who else has an IPv6 address, unless
-        // it is told with each.
+        // With the sysctl alone an IPv6 address stays tentative for a moment; this flag skips
+        // duplicate address detection immediately.
         let flag = |address: &str| if address.contains(':') { " nodad" } else { "" };
         let add = |address: &str| format!("address add {address} dev {device}{}", flag(address));
         let addresses = end.addresses.iter().map(|address| add(address));
@@ -49,8 +49,8 @@ pub fn cable(one: End<'_>, two: End<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Two ends with a router between them, which it is none of ours to ask: 10.0.1.1 and fd01::1 on
-/// `here`, the router's `left` and `right`, and 10.0.2.2 and fd02::2 on `there`.
+/// Creates two ends with a router between them: 10.0.1.1 and fd01::1 on `here`, the router's
+/// `left` and `right`, and 10.0.2.2 and fd02::2 on `there`.
 pub fn beyond_a_router() -> Result<[Arc<Netns>; 3]> {
     let [ours, middle, theirs] = [namespace("ours")?, namespace("middle")?, namespace("theirs")?];
     cable(
@@ -63,7 +63,7 @@ pub fn beyond_a_router() -> Result<[Arc<Netns>; 3]> {
     )?;
     middle.sysctl("ipv4/ip_forward", "1")?;
     middle.sysctl("ipv6/conf/all/forwarding", "1")?;
-    // Not by default: FRR takes no default route for a way to a neighbour.
+    // No default route: FRR does not use one to reach a neighbor.
     ours.ip(&["route add 10.0.2.0/24 via 10.0.1.9", "route add fd02::/64 via fd01::9"])?;
     theirs.ip(&["route add 10.0.1.0/24 via 10.0.2.9", "route add fd01::/64 via fd02::9"])?;
     Ok([ours, middle, theirs])

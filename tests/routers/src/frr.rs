@@ -1,4 +1,4 @@
-//! FRR: its daemons apart, one configuration, asked by vtysh.
+//! FRR: its daemons individually, one configuration, controlled by vtysh.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::chown;
@@ -14,11 +14,11 @@ use tests::lab::{LabError, Result};
 
 use crate::program::Program;
 
-/// The user whom Debian's FRR runs as.
+/// The user of Debian's FRR.
 const USER: &str = "frr";
 
-/// Daemons drop root's rights by themselves, and with that the kernel forgets that they are to die
-/// with us. So they begin as their user, with the rights that they would keep.
+/// Daemons drop root's privileges by themselves, which clears the parent-death signal. So they
+/// start as their user, with the capabilities that they would keep.
 const AS_USER: &[&str] = &[
     "setpriv",
     "--reuid=frr",
@@ -33,13 +33,13 @@ const AS_USER: &[&str] = &[
 /// One of FRR's daemons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Daemon {
-    /// Interfaces and routes of the kernel; the others need it and it runs always.
+    /// Interfaces and kernel routes; always runs, since the others need it.
     Zebra,
     /// BGP.
     Bgpd,
     /// BFD.
     Bfdd,
-    /// Static routes: without it, `ip route` and `ipv6 route` are taken and come to nothing.
+    /// Static routes: without it, `ip route` and `ipv6 route` are accepted without an effect.
     Staticd,
 }
 
@@ -63,7 +63,7 @@ impl Daemon {
     }
 }
 
-/// An FRR of the test's own.
+/// An FRR instance of the test.
 pub struct Frr {
     ns: Arc<Netns>,
     daemons: BTreeMap<Daemon, Program>,
@@ -71,8 +71,8 @@ pub struct Frr {
 }
 
 impl Frr {
-    /// Starts zebra and these daemons, and gives them their configuration. A line that FRR doesn't
-    /// know is an error with FRR's words.
+    /// Starts zebra and these daemons, and applies their configuration. An invalid line is an
+    /// error with FRR's message.
     pub fn start(ns: &Arc<Netns>, daemons: &[Daemon], configuration: &str) -> Result<Frr> {
         let folder = Folder::new()?;
         let own = folder.file("frr");
@@ -98,7 +98,7 @@ impl Frr {
     fn program(&self, daemon: Daemon) -> Program {
         let (name, own) = (daemon.name(), self.own());
         let mut args = vec![
-            // Settings come by vtysh; a file of this name need not be there.
+            // The configuration is applied by vtysh; this file need not exist.
             format!("--config_file={own}/{name}.conf"),
             format!("--pid_file={own}/{name}.pid"),
             format!("--socket={own}/zserv.api"),
@@ -107,8 +107,8 @@ impl Frr {
             "--log=stdout".to_owned(),
         ];
         if daemon == Daemon::Zebra {
-            // A route of IPv6 that is told again is replaced in the kernel, as those of IPv4 are.
-            // Without it zebra takes it away and puts it back.
+            // An IPv6 route that is announced again is replaced in the kernel, as IPv4 routes
+            // are. Without this option zebra removes it and adds it again.
             args.push("--v6-rr-semantics".to_owned());
         }
         if daemon == Daemon::Bfdd {
@@ -129,12 +129,12 @@ impl Frr {
 
     fn vtysh(&self, more: &[&str]) -> Result<String> {
         let own = self.own();
-        // Without a place of its own, what was asked would be noted in root's home.
+        // Without its own history file, vtysh would write to root's home directory.
         let places = [format!("--vty_socket={own}"), format!("--histfile={own}/history")];
         self.ns.command("vtysh", &[&places.each_ref().map(String::as_str), more].concat())
     }
 
-    /// Starts a daemon and waits until it answers.
+    /// Starts a daemon and waits until it responds.
     fn begin(&mut self, daemon: Daemon) -> Result<()> {
         let mut program = self.daemons.remove(&daemon).unwrap_or_else(|| self.program(daemon));
         let begun = program.start(&[]).and_then(|()| {
@@ -145,28 +145,28 @@ impl Frr {
         begun
     }
 
-    /// Starts a daemon that was killed or stopped, with the configuration that all began with.
+    /// Starts a daemon that was killed or stopped, with the initial configuration.
     pub fn restart(&mut self, daemon: Daemon) -> Result<()> {
         self.begin(daemon)?;
         let configuration = self.configuration();
         self.vtysh(&["--daemon", daemon.name(), "--inputfile", &configuration]).map(drop)
     }
 
-    /// Asks as an operator would: `show bgp summary`.
+    /// Runs an operator's command: `show bgp summary`.
     pub fn ask(&self, question: &str) -> Result<String> {
         self.vtysh(&["--command", question])
     }
 
-    /// The same with `json` behind the question.
+    /// Runs a command with `json` appended, and parses the result.
     pub fn json(&self, question: &str) -> Result<Value> {
         let said = self.ask(&format!("{question} json"))?;
         serde_json::from_str(&said)
             .map_err(|e| LabError::Asked(format!("`{question} json` of FRR: {e} in: {said}")))
     }
 
-    /// Whether both sides of a session have sent all routes of each family (End-of-RIB, RFC 4724),
-    /// and bgpd has nothing left to send; and what it shows of that. FRR's own End-of-RIB follows
-    /// about a second after the session came up.
+    /// Returns whether both sides of a session have sent all routes of each family (End-of-RIB,
+    /// RFC 4724) and bgpd has nothing left to send, and its output. FRR's own End-of-RIB follows
+    /// about a second after the session is established.
     pub fn exchanged(&self, neighbor: &str) -> Result<(bool, String)> {
         let shown = self.json(&format!("show bgp neighbors {neighbor}"))?;
         let shown = &shown[neighbor];
@@ -179,29 +179,29 @@ impl Frr {
         Ok((all && *waiting == 0, format!("{ends}; messages to send: {waiting}")))
     }
 
-    /// Types these lines after `configure terminal`.
+    /// Runs these lines after `configure terminal`.
     pub fn configure(&self, lines: &[&str]) -> Result<()> {
         let lines = ["configure terminal"].iter().chain(lines);
         let words: Vec<&str> = lines.flat_map(|line| ["--command", line]).collect();
         self.vtysh(&words).map(drop)
     }
 
-    /// Ends a daemon without a chance to say anything to its neighbours.
+    /// Kills a daemon with SIGKILL, so that it cannot notify its neighbors.
     pub fn kill(&mut self, daemon: Daemon) -> Result<()> {
         kill(daemon, self.named(daemon)?)
     }
 
-    /// Asks a daemon to end, and waits.
+    /// Stops a daemon and waits for its end.
     pub fn stop(&mut self, daemon: Daemon) -> Result<()> {
         self.named(daemon)?.stop()
     }
 
-    /// Sends a daemon a signal, for example one that makes it stand still.
+    /// Sends a signal to a daemon, for example SIGSTOP.
     pub fn signal(&mut self, daemon: Daemon, signal: Signal) -> Result<()> {
         self.named(daemon)?.signal(signal)
     }
 
-    /// All that a daemon wrote.
+    /// Returns the complete log of a daemon.
     pub fn log(&self, daemon: Daemon) -> String {
         self.daemons.get(&daemon).map(Program::log).unwrap_or_default()
     }
@@ -212,12 +212,13 @@ impl Frr {
     }
 }
 
-/// A daemon keeps room for its last words in `/var/tmp/frr`, and clears it only when it is stopped.
+/// Kills a daemon, and removes its crash log directory in `/var/tmp/frr`, which the daemon
+/// removes only when it is stopped.
 fn kill(daemon: Daemon, program: &mut Program) -> Result<()> {
     let number = program.process.as_ref().map(|process| process.id());
     program.kill()?;
     let room = number.map(|n| PathBuf::from(format!("/var/tmp/frr/{}.{n}", daemon.name())));
-    // One that died early made none.
+    // A daemon that ended early created none.
     let _ = room.map(std::fs::remove_dir_all);
     Ok(())
 }
@@ -225,7 +226,7 @@ fn kill(daemon: Daemon, program: &mut Program) -> Result<()> {
 impl Drop for Frr {
     fn drop(&mut self) {
         for (daemon, program) in &mut self.daemons {
-            // Nobody is left to be told.
+            // Errors cannot be reported in drop.
             let _ = kill(*daemon, program);
         }
     }

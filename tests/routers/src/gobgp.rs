@@ -1,4 +1,4 @@
-//! GoBGP, asked by gobgp.
+//! GoBGP, controlled by gobgp.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use tests::lab::{LabError, Result};
 
 use crate::program::Program;
 
-/// A GoBGP of the test's own.
+/// A GoBGP instance of the test.
 pub struct Gobgp {
     program: Program,
     folder: Folder,
 }
 
 impl Gobgp {
-    /// Starts it with this configuration (TOML) and waits until it answers.
+    /// Starts GoBGP with this configuration (TOML) and waits until it responds.
     pub fn start(ns: &Arc<Netns>, configuration: &str) -> Result<Gobgp> {
         let folder = Folder::new()?;
         let conf = folder.write("gobgp.toml", configuration)?.display().to_string();
@@ -38,7 +38,7 @@ impl Gobgp {
 
     fn begin(&mut self, more: &[&str]) -> Result<()> {
         if self.program.process.is_none() {
-            // One that was killed left it, and the next would find its place taken. Mostly there
+            // A killed instance leaves its socket, which would block the next one. Usually there
             // is none.
             let _ = std::fs::remove_file(self.folder.file("gobgp.sock"));
         }
@@ -47,41 +47,41 @@ impl Gobgp {
         self.program.wait_until_up(|| ask(&ns, folder, &["global"]))
     }
 
-    /// Starts it again after a kill or a stop; `recovering` as after a restart in which its routes
-    /// are to stay with its neighbours (graceful restart).
+    /// Starts it again after a kill or a stop; with `recovering`, neighbors keep its routes
+    /// meanwhile (graceful restart).
     pub fn restart(&mut self, recovering: bool) -> Result<()> {
         self.begin(if recovering { &["--graceful-restart"] } else { &[] })
     }
 
-    /// Asks or tells as an operator would: `["global", "rib", "add", "192.0.2.0/24"]`. GoBGP calls
-    /// a command that it doesn't know no failure: it then says nothing.
+    /// Runs an operator's command: `["global", "rib", "add", "192.0.2.0/24"]`. For an unknown
+    /// command GoBGP reports success and prints nothing.
     pub fn ask(&self, words: &[&str]) -> Result<String> {
         ask(&self.program.ns, &self.folder, words)
     }
 
-    /// The answer as JSON.
+    /// Runs a command and parses its JSON output.
     pub fn json(&self, words: &[&str]) -> Result<Value> {
         let said = self.ask(&[&["--json"], words].concat())?;
         serde_json::from_str(&said)
             .map_err(|e| LabError::Asked(format!("`gobgp {}`: {e} in: {said}", words.join(" "))))
     }
 
-    /// Ends it without a chance to say anything to its neighbours.
+    /// Kills it with SIGKILL, so that it cannot notify its neighbors.
     pub fn kill(&mut self) -> Result<()> {
         self.program.kill()
     }
 
-    /// Asks it to end, and waits.
+    /// Stops it and waits for its end.
     pub fn stop(&mut self) -> Result<()> {
         self.program.stop()
     }
 
-    /// Sends it a signal, for example one that makes it stand still.
+    /// Sends a signal, for example SIGSTOP.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         self.program.signal(signal)
     }
 
-    /// All that it wrote.
+    /// Returns its complete log.
     pub fn log(&self) -> String {
         self.program.log()
     }

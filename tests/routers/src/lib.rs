@@ -1,5 +1,5 @@
-//! Real routers for tests: FRR, BIRD and GoBGP as Debian ships them, each in a namespace that the
-//! test made, with folders and sockets of its own.
+//! Real routers for tests: FRR, BIRD and GoBGP as packaged by Debian, each in a namespace that
+//! the test creates, with its own directories and sockets.
 //!
 //! ```no_run
 //! use routers::{Daemon, End, Frr, cable, namespace};
@@ -20,8 +20,8 @@
 //! # }
 //! ```
 //!
-//! All of it is gone with the last value that holds it, also when a test panics; and with the
-//! process, when that is killed: the kernel then ends the daemons and takes the namespaces down.
+//! Everything is removed with the last value that refers to it, also if a test panics; and with
+//! the process if that is killed: the kernel then ends the daemons and removes the namespaces.
 
 #![forbid(unsafe_code)]
 
@@ -44,9 +44,9 @@ use std::time::{Duration, Instant};
 
 use patience::poll;
 
-/// Looks again and again until it is so, and tells when that was. What is seen meanwhile goes into
-/// the error; an error of the look itself is no more than something seen, for a daemon that starts
-/// does not answer yet.
+/// Polls until the condition holds, and returns the time at which it did. The last observation is
+/// part of the error; an error of the poll itself is treated as an observation, since a starting
+/// daemon does not respond yet.
 pub fn wait_for(
     what: &str,
     patience: Duration,

@@ -1,4 +1,4 @@
-//! A program that may be ended and started again in its namespace.
+//! A program that can be stopped and started again in its namespace.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,26 +10,26 @@ use tests::lab::{LabError, Result};
 
 use crate::PATIENCE;
 
-/// What is started, and the process while there is one.
+/// The program's parameters, and its process while it runs.
 pub struct Program {
-    /// Where it runs.
+    /// Its namespace.
     pub ns: Arc<Netns>,
-    /// Its file.
+    /// Its executable.
     pub path: &'static str,
-    /// The Debian package that has it.
+    /// The Debian package that contains it.
     pub package: &'static str,
-    /// What starts it, with arguments; empty where nothing has to stand between.
+    /// A wrapper command with arguments; may be empty.
     pub by: &'static [&'static str],
     /// Its arguments.
     pub args: Vec<String>,
-    /// Where it writes to.
+    /// Its log file.
     pub log: PathBuf,
-    /// While it runs.
+    /// The process while it runs.
     pub process: Option<Process>,
 }
 
 impl Program {
-    /// Starts it, with `more` behind its usual arguments. One that runs is left alone.
+    /// Starts it with `more` after its usual arguments. Does nothing if it runs.
     pub fn start(&mut self, more: &[&str]) -> Result<()> {
         if self.process.is_some() {
             return Ok(());
@@ -48,33 +48,33 @@ impl Program {
         Ok(())
     }
 
-    /// Ends it without a chance to say anything to its neighbours.
+    /// Kills it with SIGKILL, so that it cannot notify its neighbors.
     pub fn kill(&mut self) -> Result<()> {
         self.process.take().map_or(Ok(()), |process| process.kill().map(drop))
     }
 
-    /// Asks it to end, and waits. It says farewell to its neighbours in its own way.
+    /// Stops it and waits for its end. It notifies its neighbors as it normally does.
     pub fn stop(&mut self) -> Result<()> {
         self.process.take().map_or(Ok(()), |process| process.stop(PATIENCE))
     }
 
-    /// Sends a signal, for example one that makes it stand still.
+    /// Sends a signal, for example SIGSTOP.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         self.process.as_ref().map_or(Ok(()), |process| process.signal(signal))
     }
 
-    /// Fails with its last words if it ended by itself.
+    /// Returns an error with the end of its log if it ended by itself.
     pub fn must_live(&mut self) -> Result<()> {
         self.process.as_mut().map_or(Ok(()), Process::must_live)
     }
 
-    /// All that it wrote.
+    /// Returns its complete log.
     pub fn log(&self) -> String {
         let log = std::fs::read(&self.log).unwrap_or_default();
         String::from_utf8_lossy(&log).into_owned()
     }
 
-    /// Waits until `answers` does, or the program ends.
+    /// Waits until `answers` succeeds, or the program ends.
     pub fn wait_until_up(&mut self, answers: impl Fn() -> Result<String>) -> Result<()> {
         let mut ended = None;
         crate::wait_for(self.path, PATIENCE, || {

@@ -1,4 +1,4 @@
-//! The three routers with each other: they start, are asked, die, come back, and leave nothing.
+//! The three routers with each other: start, commands, kill, restart, and cleanup.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -53,8 +53,8 @@ const GOBGP: &str = "\
 
 const FAILS: &str = "as a test does that fails";
 
-/// One after the other, also where all tests are threads of one process: what a test has left is
-/// told by the number of the process.
+/// Serializes the tests, also if all are threads of one process: leftovers of a test are
+/// recognized by the process id.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -85,7 +85,7 @@ fn three() -> routers::Result<Three> {
 }
 
 impl Three {
-    /// Everybody has everybody's routes.
+    /// Waits until each router has the others' routes.
     fn wait_for_routes(&self) -> routers::Result<()> {
         let frr = || {
             let said = self.frr.json("show bgp ipv4 unicast")?;
@@ -106,7 +106,7 @@ impl Three {
     }
 }
 
-/// Numbers of the processes whose command line has this word in it.
+/// Returns the ids of the processes whose command line contains this word.
 fn processes(word: &str) -> Vec<String> {
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let named = all.filter(|entry| {
@@ -116,7 +116,7 @@ fn processes(word: &str) -> Vec<String> {
     named.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// What the folders of this process's routers are called.
+/// Returns the name prefix of the directories of this process's routers.
 fn folders() -> String {
     format!("/tmp/weir-lab-{}-", std::process::id())
 }
@@ -194,7 +194,7 @@ fn what_a_router_does_not_know_is_told_in_its_words() -> Result<(), Box<dyn Erro
     Ok(())
 }
 
-/// What FRR's daemons keep for their last words, by name; of those that have ended.
+/// Returns the names of the crash log directories of FRR daemons that have ended.
 fn rooms() -> BTreeSet<String> {
     let all = std::fs::read_dir("/var/tmp/frr").into_iter().flatten().flatten();
     let names = all.map(|entry| entry.file_name().to_string_lossy().into_owned());

@@ -1,8 +1,8 @@
-//! XDP programs that only tests and benchmarks load: what `bpf/` becomes, ready to be loaded.
+//! XDP programs of tests and benchmarks: the objects built from `bpf/`, ready to be loaded.
 #![forbid(unsafe_code)]
 
-/// Minimal programs: `pass` returns `XDP_PASS`, `nothing` returns `XDP_DROP`, `look_up` and `keep`
-/// make one map lookup, `parse` writes to the map `FOUND` what the packet is.
+/// Minimal programs: `pass` returns `XDP_PASS`, `nothing` returns `XDP_DROP`, `look_up` and
+/// `keep` make one map lookup, `parse` writes its parse result to the map `FOUND`.
 pub const FLOOR: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/floor"));
 
 /// The code of `tables`, one program for each query. The map `ASKED` holds the query and its

@@ -1,4 +1,5 @@
-//! The kernel accepts the programs, and its copy of `packet` finds in packets what the host's does.
+//! The kernel accepts the programs, and `packet` gives the same results in the kernel as on the
+//! host.
 #![expect(clippy::panic, reason = "a test that can't be set up fails")]
 
 mod loading;
@@ -17,7 +18,7 @@ use packet::ip::Ip;
 use packet::window::Window;
 use tests::cases::{self, Act, Wire};
 
-/// The kernel takes none shorter.
+/// The minimum frame length of the kernel's test run.
 const SHORTEST: usize = 14;
 
 fn loaded(object: &[u8], programs: &[&str]) -> Ebpf {
@@ -26,7 +27,7 @@ fn loaded(object: &[u8], programs: &[&str]) -> Ebpf {
     ebpf
 }
 
-/// What this machine's own copy of the stages finds.
+/// Returns the result of the stages on the host.
 fn here(bytes: &mut [u8]) -> Report {
     let w = Window::new(bytes);
     let (outer, inner, key) = (Ip::default(), Ip::default(), FlowKey::default());
@@ -56,7 +57,7 @@ fn here(bytes: &mut [u8]) -> Report {
     Report::of(&found, outcome)
 }
 
-/// What the kernel's copy finds.
+/// Returns the result of the stages in the kernel.
 fn there(ebpf: &mut Ebpf, bytes: &[u8]) -> Report {
     let options = TestRunOptions { data_in: Some(bytes), ..Default::default() };
     program(ebpf, "parse").test_run(options).unwrap_or_else(|e| panic!("{e:?}"));
@@ -79,7 +80,7 @@ fn there(ebpf: &mut Ebpf, bytes: &[u8]) -> Report {
     }
 }
 
-/// Every frame that arrives in some case.
+/// Returns every frame that arrives in some case.
 fn frames() -> Vec<Vec<u8>> {
     let all = cases::all();
     let acts = all.iter().flat_map(|case| &case.steps).map(|step| &step.act);

@@ -1,5 +1,5 @@
-//! The tables' code gives the same answers in the kernel as on the host, and leaves the same bytes
-//! behind.
+//! The code of `tables` gives the same results in the kernel as on the host, and writes the same
+//! bytes.
 #![expect(clippy::panic, reason = "a test that can't be set up fails")]
 
 #[path = "../bpf/src/asked.rs"]
@@ -73,7 +73,7 @@ fn region() -> Region {
     region
 }
 
-/// Eight services, each with backends or one or none.
+/// Adds eight services with several backends, one or none.
 fn furnish(writer: &mut Writer<'_>) -> Vec<u32> {
     let mut backends = Vec::new();
     for n in 0..12 {
@@ -103,7 +103,8 @@ fn furnish(writer: &mut Writer<'_>) -> Vec<u32> {
         writer
             .set_table(id, &backends[..count], |_| maglev::shares(&vec![1; count], 251), 251)
             .expect("there is room");
-        // Some of the clients 198.51.100.0 to .31; of an odd number the last range ends nowhere.
+        // Some of the clients 198.51.100.0 to .31; of an odd number of bounds the last range has
+        // no end.
         let bounds = (0..[0, 1, 2, 5, 8, 3, 7, 4][n]).map(|at| 0xc633_6400 + 4 * at);
         let words: Vec<u32> = bounds.flat_map(|last| [0, 0, 0xffff, last]).collect();
         writer.put_note(id, &ServiceNote::default(), &[]).expect("there is room");
@@ -147,7 +148,7 @@ fn kernel_and_host_find_the_same_frontends_and_pick_the_same_backends() {
             writer.put_noted_frontend(&key, services[n % 8], 0).expect("there is room");
         }
         let generation = writer.commit().expect("it is whole");
-        // What is prepared after it is not seen by it.
+        // Changes that are prepared after the commit are not visible to it.
         for n in 0..6 {
             let key = FrontendKey { port: 8000 + n, ..frontend_key(&mut rng, kinds) };
             let _ = writer.put_noted_frontend(&key, services[0], 0);
@@ -177,7 +178,7 @@ fn kernel_and_host_find_the_same_frontends_and_pick_the_same_backends() {
     }
 }
 
-/// Flow number `n`: with NAT a back entry, without none; options of any length.
+/// Builds flow number `n`: with a back entry or without, and with options of any length.
 fn flow(rng: &mut Rng, n: u32) -> Asked {
     let mut asked = nothing();
     let (front, side) = FlowKey::new(1, 6, v4(0xc633_0000 + n), n as u16, v4(0xcb00_7105), 80);
@@ -311,7 +312,7 @@ fn a_flow_is_begun_once_and_a_full_index_refuses_it_whole() {
     assert!(kernel.ask("insert", &one).outcome < MISSED - 10);
     assert_eq!(kernel.ask("insert", &one).outcome, MISSED - 3, "it exists");
     assert!(insert(&flows, &one) < MISSED - 10);
-    // Its back key is taken by a flow whose front it is.
+    // Its back key is in use as the front key of another flow.
     let other = Asked { front: v6_front(), back: one.front, sides: BACK, option_len: 0, ..one };
     assert_eq!(kernel.ask("insert", &other).outcome, MISSED - 4);
     assert_eq!(insert(&flows, &other), MISSED - 4);

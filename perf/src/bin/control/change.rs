@@ -1,9 +1,9 @@
-//! One backend changes: from its being on disk to its being acknowledged by an lcore.
+//! Measures the change of one backend, from the write to disk to the acknowledgment by an lcore.
 //!
-//! Three threads as in the appliance: one gives the change to the store and waits for the disk, one
-//! is the control loop and rests between two steps as slowpath's does, one is an lcore that polls.
-//! Both control threads share the machine with the lcore; with fewer cores than three the figures
-//! are the scheduler's.
+//! Three threads as in the appliance: one passes the change to the store and waits for the disk,
+//! one runs the control loop and sleeps between two steps as slowpath's does, one is a polling
+//! lcore. Both control threads share the machine with the lcore; with fewer than three cores the
+//! figures measure the scheduler.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,57 +20,58 @@ use tables::region::Region;
 use crate::load::Load;
 use crate::way::{self, Control, Rig, Served};
 
-/// Objects in one record of the store while it is filled.
+/// Objects in one record of the store during the initial fill.
 const AT_ONCE: usize = 1_000;
-/// Backends of the big service.
+/// Backends of the large service.
 const MANY: u32 = 10_000;
-/// Slots of its table, as many as a service has that doesn't say.
+/// Slots of its Maglev table: the default of a service that does not set it.
 const TABLE: u32 = 16_381;
 
-/// What one change took.
+/// The duration of one change, by phase.
 #[derive(Clone, Copy)]
 pub struct Step {
-    /// Until it is on disk.
+    /// Until the change is on disk.
     pub disk: Duration,
-    /// From there until the generation is committed and lcores are told.
+    /// From there until the generation is committed and the lcores are notified.
     pub told: Duration,
-    /// CPU time of the control loop for that, which a busy machine changes less.
+    /// CPU time of the control loop for that; less sensitive to a busy machine.
     pub cpu: Duration,
-    /// From there until the lcore has acknowledged, and the frontends are done.
+    /// From there until the lcore has acknowledged and the frontends are done.
     pub done: Duration,
 }
 
-/// The changes of one set of tables.
+/// The measured changes of one set of tables.
 pub struct Changes {
     pub load: Load,
     pub steps: Vec<Step>,
 }
 
-/// What goes to the control loop, and when it was on disk.
+/// A change for the control loop, and the time at which it was on disk.
 type Order = (Change, Instant);
 
-/// The loop's answer: when it had told the lcores, when all was done, and its CPU time until the
-/// former.
+/// The loop's result: when the lcores were notified, when all was done, and the CPU time until
+/// the notification.
 type Answer = Result<(Instant, Instant, Duration), String>;
 
-/// Measures changes, each of another backend, among `services` services, and in one big service.
+/// Measures changes, each of another backend: among `services` services, and in one large
+/// service.
 pub fn measure(services: u32, changes: u32) -> Result<[Changes; 2], String> {
     let many = Load { services, backends: 1, table: TABLE, tunnel: true };
     let big = Load { services: 1, backends: MANY.min(services), ..many };
     Ok([among(many, changes)?, among(big, changes)?])
 }
 
-/// A folder for the store, gone with the measurement.
+/// A temporary directory for the store, removed on drop.
 pub struct Kept(pub PathBuf);
 
 impl Kept {
-    /// In the folder for what is temporary.
+    /// Names a directory below the system's temporary directory.
     pub fn new(name: &str) -> Kept {
         let name = format!("weir-control-{}-{name}", std::process::id());
         Kept(std::env::temp_dir().join(name))
     }
 
-    /// A store with all objects of a load.
+    /// Opens a store and fills it with all objects of a load.
     pub fn filled(&self, puts: &[Change]) -> Result<Store<Folder>, String> {
         let folder = Folder::open(&self.0).map_err(|e| e.to_string())?;
         let mut store = Store::open(folder);
@@ -83,7 +84,7 @@ impl Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        // What is left is in the folder for what is temporary.
+        // If removal fails, the files remain in the system's temporary directory.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -108,7 +109,7 @@ fn among(load: Load, changes: u32) -> Result<Changes, String> {
             let mut control = Control::new(Rig::Region(Box::new(Served::attach(region, None)?)));
             control.run(puts, 500)?;
             let ready = Instant::now();
-            // Whoever asks begins then.
+            // The requesting thread starts after this message.
             let _ = answers.send(Ok((ready, ready, Duration::ZERO)));
             turn(&mut control, shared, &ordered, &answers)
         });
@@ -123,7 +124,7 @@ fn among(load: Load, changes: u32) -> Result<Changes, String> {
     Ok(Changes { load, steps })
 }
 
-/// The lcore: its loop without packets.
+/// Runs the lcore: its poll loop without packets.
 fn poll(region: &Region, stop: &AtomicBool) -> Result<(), String> {
     let mut polled = way::lcore(region)?;
     while !stop.load(Ordering::Relaxed) {
@@ -138,7 +139,7 @@ fn thread_time() -> Result<Duration, String> {
     Ok(Duration::from(time))
 }
 
-/// The control loop: takes what comes, and rests as slowpath's loop does.
+/// Runs the control loop: applies changes as they arrive, and sleeps as slowpath's loop does.
 fn turn(
     control: &mut Control<'_>,
     shared: &Shared,
@@ -161,14 +162,14 @@ fn turn(
         }
         let reconciled = control.reconciler.reconciled();
         if let Some((_, told, cpu)) = under_way.take_if(|(revision, ..)| *revision <= reconciled) {
-            // Whoever asked may have gone away with an error of its own.
+            // The receiver may have ended with an error of its own.
             let _ = answers.send(Ok((told, Instant::now(), cpu)));
         }
         shared.rest(rest(under_way.map(|(_, told, _)| told), Instant::now()));
     }
 }
 
-/// Whoever asks: one change after the other, each waited for.
+/// Requests one change after the other and waits for each.
 fn ask(
     load: &Load,
     changes: u32,
@@ -180,7 +181,8 @@ fn ask(
     let mut steps = Vec::new();
     answers.recv().map_err(|_| over(()))??;
     for n in 0..changes {
-        // Far from each other; each goes into maintenance once, and comes back later.
+        // Spread over the whole range; each backend goes into maintenance once and comes back
+        // later.
         let (service, backend) = match load.services {
             1 => (0, (n / 2).wrapping_mul(7_919) % load.backends),
             services => ((n / 2).wrapping_mul(7_919) % services, 0),
@@ -193,7 +195,7 @@ fn ask(
         shared.wake();
         let (told, done, cpu) = answers.recv().map_err(|_| over(()))??;
         steps.push(Step { disk: kept - begun, told: told - kept, cpu, done: done - kept });
-        // The next one meets a loop that rests.
+        // The next change reaches a loop that sleeps.
         std::thread::sleep(Duration::from_millis(2));
     }
     Ok(steps)

@@ -1,4 +1,4 @@
-//! The heap, counted.
+//! A global allocator that counts heap usage.
 
 use std::alloc::System;
 
@@ -7,7 +7,7 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 #[global_allocator]
 static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Bytes and number of what is allocated.
+/// Returns the bytes in use and the number of live allocations.
 pub fn heap() -> (usize, usize) {
     let stats = HEAP.stats();
     (

@@ -1,4 +1,4 @@
-//! What is asked of the control plane: services with their frontends and backends, as objects.
+//! The input of the control plane: services with their frontends and backends, as objects.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -12,33 +12,34 @@ use state::object::{
     API, BackendSpec, BackendsSpec, Change, FrontendSpec, Key, Object, ServiceSpec, Spec,
 };
 
-/// Endpoints in one object, as in an EndpointSlice.
+/// Endpoints in one object, as in a Kubernetes EndpointSlice.
 const SLICE: u32 = 100;
-/// First address of frontends: 100.64.0.0.
+/// First frontend address: 100.64.0.0.
 const FRONTS: u32 = 0x6440_0000;
-/// First address of backends: 10.0.0.0.
+/// First backend address: 10.0.0.0.
 const BACKS: u32 = 0x0a00_0000;
 
-/// How many of everything.
+/// The size of a load.
 #[derive(Clone, Copy)]
 pub struct Load {
-    /// Services, each with a frontend.
+    /// Services, each with one frontend.
     pub services: u32,
-    /// Backends of each, no two services the same.
+    /// Backends of each service; no two services share one.
     pub backends: u32,
-    /// Slots of the Maglev table of a service with several.
+    /// Maglev table slots of a service with several backends.
     pub table: u32,
-    /// In tunnels, which need no port maps in a region (8 kB for each backend of a NAT service).
+    /// Backends are reached through tunnels, which need no port maps in a region (8 kB for each
+    /// backend of a NAT service).
     pub tunnel: bool,
 }
 
 impl Load {
-    /// Backends of all services.
+    /// Returns the number of backends of all services.
     pub fn all_backends(&self) -> u32 {
         self.services * self.backends
     }
 
-    /// The objects: what is asked to be, and then not to be any more.
+    /// Builds the objects: the writes that create all of them, and the deletes that remove them.
     pub fn changes(&self) -> Result<(Vec<Change>, Vec<Change>), String> {
         let (mut puts, mut deletes) = (Vec::new(), Vec::new());
         let mut add = |object: Object| {
@@ -73,7 +74,7 @@ impl Load {
         Ok(Object::new(name(n, "")?, Source::new(API), Spec::Service(Arc::new(spec))))
     }
 
-    /// Some of a service's backends, one of them perhaps in maintenance.
+    /// Builds one slice of a service's backends, one of them optionally in maintenance.
     fn slice(&self, n: u32, slice: u32, resting: Option<u32>) -> Result<Object, String> {
         let member = |b: u32| {
             let at = Ipv4Addr::from(BACKS + n * self.backends + b);
@@ -88,7 +89,7 @@ impl Load {
         Ok(Object::new(name, Source::new(API), Spec::Backends(Arc::new(spec))))
     }
 
-    /// One backend of service `n` goes into maintenance, or comes out of it.
+    /// Builds the change by which one backend of service `n` enters or leaves maintenance.
     pub fn one_backend(&self, n: u32, backend: u32, rests: bool) -> Result<Change, String> {
         Ok(Change::put(self.slice(n, backend / SLICE, rests.then_some(backend))?))
     }

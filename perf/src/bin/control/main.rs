@@ -1,11 +1,13 @@
-//! The control plane's price: services with their backends go in as objects, through the tables and
-//! the reconciler into a plane, and out again; what one change takes; what a start takes.
+//! Measures the cost of the control plane: services with their backends are inserted as objects,
+//! through the tables and the reconciler into a plane, and deleted again; the time of one change;
+//! the time of a start.
 //!
-//! The shape is that of the load-balancing benchmark whose figures `PROMISES.md` names: all objects
-//! are made first; then each round inserts all of them, waits until the plane is so, deletes all
-//! and waits until it is empty. CPU time is the process's own. Bytes are those of the heap that are
-//! still reachable after an insert, over what was there before; objects are the caller's and don't
-//! count. A region's bytes are those of its tables, which are taken at start.
+//! The shape is that of the load-balancing benchmark whose figures `PROMISES.md` cites: all
+//! objects are built first; then each round inserts all of them, waits until the plane has them,
+//! deletes all and waits until the plane is empty. CPU time is the process's own. Bytes are heap
+//! bytes that are still reachable after an insert, less those before; the objects belong to the
+//! caller and don't count. A region's bytes are those of its tables, which are allocated at
+//! start.
 
 #![forbid(unsafe_code)]
 
@@ -26,28 +28,28 @@ use load::Load;
 use restart::Restart;
 use rounds::{Plane, Round, Rounds};
 
-/// Measures the control plane: objects in, planes written, objects out.
+/// Measure the control plane: insert and delete objects, change one, restart.
 #[derive(Parser)]
 struct Args {
-    /// How many services, each with a frontend
+    /// Set the number of services, each with a frontend
     #[arg(long, default_value_t = 50_000)]
     services: u32,
-    /// How many backends each service has, no two services the same: one measurement for each
+    /// Set the backends of each service, one measurement per value
     #[arg(long, value_delimiter = ',', default_value = "1,10")]
     backends: Vec<u32>,
-    /// Slots of the Maglev tables of services with several backends
+    /// Set the Maglev table slots of services with several backends
     #[arg(long, default_value_t = 251)]
     table: u32,
-    /// Changes that a source brings at once
+    /// Set the changes per transaction
     #[arg(long, default_value_t = 500)]
     batch: usize,
-    /// How often all go in and out
+    /// Set how often all services are inserted and deleted
     #[arg(long, default_value_t = 5)]
     rounds: u32,
-    /// How many single changes
+    /// Set the number of single changes
     #[arg(long, default_value_t = 400)]
     changes: u32,
-    /// Only these measurements
+    /// Run only these measurements
     #[arg(long, value_delimiter = ',')]
     only: Vec<What>,
 }
@@ -55,15 +57,15 @@ struct Args {
 /// A measurement.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum What {
-    /// All in and out, the map model in memory
+    /// Insert and delete all, in-memory map plane
     Memory,
-    /// All in and out, a region
+    /// Insert and delete all, region
     Region,
-    /// All in and out, a region in kernel maps (root)
+    /// Insert and delete all, region in kernel maps (root)
     Maps,
-    /// One change, until it is acknowledged
+    /// Change one backend, until it is acknowledged
     Change,
-    /// A start over tables that are so already
+    /// Start over tables that are up to date
     Restart,
 }
 
@@ -170,14 +172,15 @@ fn main() -> ExitCode {
 mod tests {
     use super::*;
 
-    /// One test: the heap is counted, and another beside it would count with it.
+    /// A single test, since a second one in parallel would count toward the same heap.
     #[test]
     fn every_measurement_runs_and_services_take_no_more_bytes_after_many_rounds() {
         let load = Load { services: 3_000, backends: 1, table: 0, tunnel: false };
         let rounds = rounds::measure(Plane::Memory, load, 12, 500).expect("it runs").rounds;
         let first = rounds[0].heap_bytes;
         let most = rounds.iter().map(|round| round.heap_bytes).fold(0.0, f64::max);
-        // A map that doubles once, as it did when this was 5 % of 1,610 bytes.
+        // The tolerance is one doubling of a map: 5 % of the 1,610 bytes measured when it was
+        // set.
         assert!(most < first + 80.5, "{most} bytes a service after {first}");
 
         let few = ["control", "--services", "60", "--backends", "1,3", "--batch", "16"];

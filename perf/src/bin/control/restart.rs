@@ -1,4 +1,5 @@
-//! A slowpath starts over tables that are as they should be: it reads, and writes nothing.
+//! Measures a start of slowpath over tables that are already up to date: it reads and writes
+//! nothing.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -9,19 +10,19 @@ use crate::change::Kept;
 use crate::load::Load;
 use crate::way::{self, Control, Rig, Served};
 
-/// What a start takes.
+/// The duration of a start, by phase.
 pub struct Restart {
-    /// All objects are read from disk.
+    /// Reading all objects from disk.
     pub read: Duration,
-    /// The region's tables are walked, and what is free in them is known.
+    /// Walking the region's tables and finding their free entries.
     pub attach: Duration,
-    /// Rows are made of all objects.
+    /// Building rows from all objects.
     pub rows: Duration,
-    /// Everything is told, and nothing of it is news.
+    /// Passing all rows to the plane, none of which is a change.
     pub pass: Duration,
 }
 
-/// Fills a region and a store, ends, and starts again.
+/// Fills a region and a store, stops, starts again, and returns the durations.
 pub fn measure(services: u32) -> Result<Restart, String> {
     let load = Load { services, backends: 1, table: 0, tunnel: true };
     let region = Region::anonymous(&way::sizes(&load)).map_err(|e| e.to_string())?;

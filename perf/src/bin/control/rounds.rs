@@ -1,4 +1,4 @@
-//! All services in and out again, several times.
+//! Inserts and deletes all services several times and measures each round.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -10,37 +10,37 @@ use crate::heap::heap;
 use crate::load::Load;
 use crate::way::{self, Control, Rig, Served};
 
-/// Any seed; addresses are hashed by it.
+/// An arbitrary seed for hashing addresses.
 const SEED: u64 = 0x5745_4952;
 
-/// What one phase took.
+/// The duration of one phase.
 #[derive(Clone, Copy)]
 struct Took {
     wall: Duration,
     cpu: Duration,
 }
 
-/// Where services go in and out.
+/// The plane that services are written to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Plane {
-    /// The map model in memory.
+    /// The in-memory map plane.
     Memory,
     /// The fastpath's region.
     Region,
-    /// The same in kernel maps.
+    /// The region in kernel maps.
     Maps,
 }
 
-/// One round, by service.
+/// The figures of one round, per service.
 #[derive(Clone, Copy)]
 pub struct Round {
-    /// Microseconds of CPU in and out.
+    /// Microseconds of CPU time for insert and delete.
     pub cpu_us: [f64; 2],
-    /// Services a second in and out.
+    /// Services per second for insert and delete.
     pub rate: [f64; 2],
-    /// Bytes of the heap that are reachable after the insert.
+    /// Reachable heap bytes after the insert.
     pub heap_bytes: f64,
-    /// And how many allocations that is.
+    /// Live allocations after the insert.
     pub heap_count: f64,
 }
 
@@ -49,7 +49,7 @@ pub struct Rounds {
     pub plane: Plane,
     pub load: Load,
     pub rounds: Vec<Round>,
-    /// Bytes of the plane itself by service; nothing where it lies in the heap.
+    /// Bytes of the plane itself per service; zero where it is part of the heap.
     pub plane_bytes: f64,
 }
 
@@ -64,17 +64,17 @@ fn cpu_time() -> Result<Duration, String> {
     Ok(Duration::from(time))
 }
 
-/// A folder for kernel maps, gone with the measurement.
+/// A directory for kernel maps, removed on drop.
 struct Folder(PathBuf);
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What is left is found by name, and no other run has that name.
+        // Leftovers are recognizable by their name, which no other run uses.
         let _ = Place::Maps(self.0.clone()).remove();
     }
 }
 
-/// Measures so many rounds on a plane.
+/// Measures the given number of rounds on a plane.
 pub fn measure(plane: Plane, load: Load, rounds: u32, batch: usize) -> Result<Rounds, String> {
     let sizes = way::sizes(&load);
     let folder = PathBuf::from(format!("/sys/fs/bpf/weir-control-{}", std::process::id()));

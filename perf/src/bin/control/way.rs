@@ -1,4 +1,4 @@
-//! Everything between objects and a plane, in the order of slowpath's control loop.
+//! The control path from objects to a plane, in the order of slowpath's control loop.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -21,7 +21,7 @@ use tables::region::{Claim, Region, Role};
 
 use crate::load::Load;
 
-/// How long anything may take.
+/// The time limit of any single wait.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 const CONFIG: &str = r#"
@@ -38,27 +38,27 @@ address = ["10.200.2.10/24"]
 mtu = 9001
 "#;
 
-/// A plane, and whoever serves what is in it.
+/// A plane together with what serves it.
 pub enum Rig<'r> {
-    /// The map model in memory.
+    /// The in-memory map plane.
     Memory(Box<MapPlane<MemoryMaps>>),
     /// A region.
     Region(Box<Served<'r>>),
 }
 
-/// A region with its writer, its rings and perhaps its lcore.
+/// A region with its writer, its rings and optionally its lcore.
 pub struct Served<'r> {
     region: &'r Region,
     plane: RegionPlane<'r>,
     rings: Rings<'r>,
-    /// Takes its turn after each step; none where another thread is the lcore.
+    /// Polled after each step; `None` where another thread is the lcore.
     lcore: Option<Polled<'r>>,
-    /// How far its clock is ahead: nobody waits for what the loop does once a second.
+    /// The offset of the loop's clock, which skips the wait for once-a-second work.
     ahead: Duration,
 }
 
 impl<'r> Served<'r> {
-    /// Attaches as slowpath does.
+    /// Attaches to a region as slowpath does.
     pub fn attach(region: &'r Region, lcore: Option<Polled<'r>>) -> Result<Served<'r>, String> {
         let config: Arc<Config> = Arc::new(config::from_toml(CONFIG).map_err(|e| e.render())?);
         let plane = RegionPlane::attach(region, &config).map_err(|e| e.to_string())?;
@@ -66,7 +66,7 @@ impl<'r> Served<'r> {
         Ok(Served { region, plane, rings, lcore, ahead })
     }
 
-    /// Tells the lcore of a new generation, and hears of what it says.
+    /// Notifies the lcore of a new generation and processes its events.
     fn serve(&mut self) {
         let generation = self.region.generation();
         let behind = self.region.live_lcores().filter(|(_, l)| l.acknowledged() != generation);
@@ -85,14 +85,14 @@ impl<'r> Served<'r> {
     }
 }
 
-/// The one lcore of a fastpath.
+/// The single lcore of a fastpath.
 pub struct Polled<'r> {
     pub lcore: Lcore<'r>,
-    /// While it is held, the lcore counts as alive.
+    /// The fastpath's claim; while it is held, the lcore counts as alive.
     _fastpath: Claim<'r>,
 }
 
-/// Joins a region as a fastpath with one lcore.
+/// Attaches to a region as a fastpath with one lcore.
 pub fn lcore(region: &Region) -> Result<Polled<'_>, String> {
     let fastpath = region.claim(Role::Fastpath).map_err(|e| e.to_string())?;
     let macs = [[2, 0, 0, 0, 0, 2]; 2];
@@ -101,12 +101,12 @@ pub fn lcore(region: &Region) -> Result<Polled<'_>, String> {
     Ok(Polled { lcore, _fastpath: fastpath })
 }
 
-/// A region's sizes for a load, with nothing to spare but a tenth of the slots.
+/// Returns a region's sizes for a load, without spare capacity except a tenth of the slots.
 pub fn sizes(load: &Load) -> Sizes {
     let backends = load.all_backends();
     let table = if load.backends > 1 { load.table } else { 0 };
     let slots = load.services * (table + 2 * load.backends);
-    // One service that changes has two of everything for a moment.
+    // While one service changes, two versions of all its entries exist.
     let slots = slots + slots / 10 + 2 * table + 4 * load.backends;
     Sizes {
         services: load.services,
@@ -121,7 +121,7 @@ pub fn sizes(load: &Load) -> Sizes {
     }
 }
 
-/// Bytes that tables of these sizes take in a region, an lcore's counters with them.
+/// Returns the bytes that tables of these sizes take in a region, including one lcore's counters.
 pub fn table_bytes(sizes: &Sizes) -> usize {
     let layout = Layout::new(sizes);
     let of = |section: &Section| layout.term(*section).bytes;
@@ -141,7 +141,7 @@ pub fn table_bytes(sizes: &Sizes) -> usize {
 }
 
 impl<'r> Rig<'r> {
-    /// Maps in memory with room for so many rows.
+    /// Creates a map plane in memory with capacity for `rows` rows.
     pub fn memory(rows: usize) -> Rig<'r> {
         let maps = MemoryMaps::new(MapSizes::all(rows));
         Rig::Memory(Box::new(MapPlane::new(maps, Options::default())))
@@ -154,15 +154,15 @@ impl<'r> Rig<'r> {
         }
     }
 
-    /// What slowpath does between two batches.
+    /// Performs the work of slowpath between two batches.
     fn between(&mut self) {
         if let Rig::Region(served) = self {
             served.serve();
         }
     }
 
-    /// Lets go of what nobody refers to any more, which the loop does once a second. Tells whether
-    /// all of it is gone.
+    /// Frees entries without references, which the loop does once a second. Returns whether the
+    /// plane is empty afterwards.
     pub fn empty(&mut self) -> bool {
         let Rig::Region(served) = self else { return self.plane().dump().is_empty() };
         for _ in 0..5 {
@@ -173,7 +173,7 @@ impl<'r> Rig<'r> {
         served.is_empty()
     }
 
-    /// How many frontends or more it has.
+    /// Returns the number of rows of the map plane, or of services of the region.
     pub fn lines(&mut self) -> usize {
         match self {
             Rig::Memory(plane) => plane.dump().len(),
@@ -185,7 +185,7 @@ impl<'r> Rig<'r> {
     }
 }
 
-/// Everything between objects and a plane.
+/// The control path from objects to a plane.
 pub struct Control<'r> {
     pub objects: Objects,
     reflector: Reflector,
@@ -196,7 +196,7 @@ pub struct Control<'r> {
 }
 
 impl<'r> Control<'r> {
-    /// With nothing in it.
+    /// Creates an empty control plane.
     pub fn new(rig: Rig<'r>) -> Control<'r> {
         Control {
             objects: Objects::default(),
@@ -208,7 +208,7 @@ impl<'r> Control<'r> {
         }
     }
 
-    /// Makes the changes, a batch a transaction, and steps until the plane is so.
+    /// Applies the changes, one transaction per batch, and steps until the plane has them.
     pub fn run(&mut self, changes: &[Change], batch: usize) -> Result<(), String> {
         for changes in changes.chunks(batch.max(1)) {
             self.take(changes)?;
@@ -217,7 +217,7 @@ impl<'r> Control<'r> {
         self.finish()
     }
 
-    /// Steps until the plane is as the tables say, and the lcore has acknowledged it.
+    /// Steps until the plane matches the tables and the lcore has acknowledged.
     pub fn finish(&mut self) -> Result<(), String> {
         let begun = Instant::now();
         while self.reconciler.reconciled() < self.writer.tables().revision() {
@@ -232,7 +232,7 @@ impl<'r> Control<'r> {
         Ok(())
     }
 
-    /// Makes rows of changes; tells the revision of the tables.
+    /// Applies changes to the rows and returns the tables' revision.
     pub fn take(&mut self, changes: &[Change]) -> Result<u64, String> {
         let now = SystemTime::now();
         let mut events = Vec::with_capacity(changes.len());
@@ -243,7 +243,7 @@ impl<'r> Control<'r> {
         self.reflect(&events, now)
     }
 
-    /// Makes rows of what happened to the objects.
+    /// Applies object events to the rows and returns the tables' revision.
     pub fn reflect(&mut self, events: &[Event], now: SystemTime) -> Result<u64, String> {
         let mut transaction = self.writer.begin(now);
         let told = self.reflector.apply(&self.objects, events, &mut transaction);
@@ -254,7 +254,7 @@ impl<'r> Control<'r> {
         }
     }
 
-    /// Once around.
+    /// Runs one iteration of the control loop.
     pub fn step(&mut self) {
         let now = Now { steady: Instant::now(), wall: SystemTime::now() };
         let news = self.writer.news(self.reconciler.seen());

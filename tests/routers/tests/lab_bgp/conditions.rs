@@ -1,4 +1,4 @@
-//! What policies are told became of them, and what becomes of routes with it.
+//! The conditions of BGP policies, and their effect on routes.
 
 use serde_json::{Value, json};
 
@@ -26,14 +26,14 @@ fn a_policy_is_told_whether_it_is_carried_out_and_why_not() -> Outcome {
     assert_eq!(place.wait_for_condition("edge", "CarriedOut")?, "");
     let before = epoch(&frr, OVER)?;
 
-    // Another policy that is not for this appliance changes nothing.
+    // A policy that does not select this appliance changes nothing.
     place.write_policy("other", &selecting("b"))?;
     let why = place.wait_for_condition("other", "NotSelected")?;
     assert!(why.contains("node_selector"), "{why}");
     place.wait_for_condition("edge", "CarriedOut")?;
     assert_eq!(epoch(&frr, OVER)?, before);
 
-    // Two that are: neither is, and everybody is disconnected.
+    // Two that select it: neither is applied, and all sessions end.
     place.write_policy("other", &selecting("a"))?;
     for name in ["edge", "other"] {
         let why = place.wait_for_condition(name, "MultiplePolicies")?;
@@ -45,7 +45,7 @@ fn a_policy_is_told_whether_it_is_carried_out_and_why_not() -> Outcome {
     wait_until_there(&mut place, &frr, FOUR)?;
     place.wait_for_condition("edge", "CarriedOut")?;
 
-    // None at all.
+    // No policy.
     place.remove_policy("edge")?;
     wait_until_gone(&mut place, &frr, FOUR)?;
     assert_eq!(epoch(&frr, OVER)?, None, "{}", session(&frr, OVER)?);
@@ -68,7 +68,7 @@ fn routes_stay_as_they_were_while_policies_contradict_each_other_where_that_is_s
     }
     wait_until_there(&mut place, &frr, FOUR)?;
     assert_eq!(epoch(&frr, OVER)?, before, "nobody was disconnected");
-    // What is kept is the policy: the truth counts all the same.
+    // The policy is kept; withdrawal by a drain still applies.
     place.command(&["drain"])?;
     wait_until_gone(&mut place, &frr, FOUR)?;
     place.command(&["drain", "--undo"])?;
@@ -85,12 +85,12 @@ fn a_next_hop_that_is_not_ours_is_refused_and_the_other_family_is_announced() ->
     let elsewhere = json!({"next_hop": {"ipv4": "10.0.9.10"}});
     let mut place = Place::new(&Plan::new(policy(&neighbor(OVER, &elsewhere))))?;
     let frr = frr(&place, OVER, &[])?;
-    // The management port's address, at which nobody serves the frontends.
+    // The management port's address, which does not serve the frontends.
     let why = place.wait_for_condition("edge", "Defective")?;
     assert!(why.contains("10.0.9.10") && why.contains("10.0.1.10"), "{why}");
     wait_until_there(&mut place, &frr, SIX)?;
     wait_until_gone(&mut place, &frr, FOUR)?;
-    // One that is: the data port's own, said explicitly.
+    // A valid one: the data port's own, explicitly.
     let ours = json!({"next_hop": {"ipv4": "10.0.1.10", "ipv6": "fd00:1::10"}});
     place.write_policy("edge", &policy(&neighbor(OVER, &ours)))?;
     place.wait_for_condition("edge", "CarriedOut")?;

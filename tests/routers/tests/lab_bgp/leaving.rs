@@ -1,4 +1,4 @@
-//! Going: drained, with the sessions staying, and for good, with a word of farewell.
+//! Drain, which keeps the sessions, and shutdown, which sends a NOTIFICATION.
 
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ fn a_drain_withdraws_and_serves_on_and_an_undo_brings_routes_back() -> Outcome {
     let _alone = alone();
     let (mut place, frr) = begin("")?;
     let before = epoch(&frr, OVER)?;
-    // Whose packets still come is served.
+    // Packets that still arrive are served.
     place.router.ip(&["route add 203.0.113.0/24 via 10.0.1.10 dev data"])?;
     let client = place.load(400, Duration::from_millis(5))?;
     client.wait_for(50, PATIENCE)?;
@@ -40,7 +40,7 @@ fn a_drain_withdraws_and_serves_on_and_an_undo_brings_routes_back() -> Outcome {
     wait_until_gone(&mut place, &frr, SIX)?;
     assert!(!place.weir.status()?.able);
     all_went_well(&client.finish()?);
-    // It is the state of the appliance, not of a process.
+    // The drain is a state of the appliance, not of a process.
     place.weir.kill_slowpath()?;
     place.weir.start_slowpath()?;
     stays_away(&mut place, &frr)?;
@@ -70,7 +70,7 @@ fn a_drain_says_graceful_shutdown_before_it_withdraws() -> Outcome {
     }
     let gone = wait_until_gone(&mut place, &frr, FOUR)?;
     wait_until_gone(&mut place, &frr, SIX)?;
-    // A loaded machine may see the withdrawal later, and never sooner.
+    // On a loaded machine the withdrawal may be seen later, but never earlier.
     assert!(gone - begun >= Duration::from_secs(4), "{:?}", gone - begun);
     place.command(&["drain", "--undo"])?;
     for prefix in [FOUR, SIX] {
@@ -86,7 +86,7 @@ fn a_drain_says_graceful_shutdown_before_it_withdraws() -> Outcome {
     })?;
     assert_eq!(epoch(&frr, OVER)?, before, "one session all the time");
 
-    // Who comes back in the middle of a drain has nothing to say any more.
+    // A restart in the middle of a drain announces nothing.
     place.command(&["drain"])?;
     wait_until_gone(&mut place, &frr, FOUR)?;
     place.weir.kill_slowpath()?;
@@ -98,7 +98,8 @@ fn a_drain_says_graceful_shutdown_before_it_withdraws() -> Outcome {
     place.asks()
 }
 
-/// slowpath came back to a drain: its session is there, and no route for two seconds of looking.
+/// Checks that slowpath restarted in a drain: its session is established, without routes for two
+/// seconds.
 fn stays_away(place: &mut Place, frr: &Frr) -> Outcome {
     wait_for("the session again", PATIENCE, || Ok((epoch(frr, OVER)?.is_some(), String::new())))?;
     place.weir.wait_for("the tables to be in force", PATIENCE, |weir| {
@@ -115,7 +116,8 @@ fn stays_away(place: &mut Place, frr: &Frr) -> Outcome {
     Ok(())
 }
 
-/// FRR was told that we leave, for good: a hard reset (RFC 8538) around what RFC 9003 says.
+/// Returns whether FRR received the shutdown: a hard reset (RFC 8538) with the content of RFC
+/// 9003.
 fn heard_the_farewell(frr: &Frr) -> routers::Result<(bool, String)> {
     let said = session(frr, OVER)?;
     let right = said["lastResetDueTo"] == "BGP Notification received"
@@ -139,10 +141,10 @@ fn a_stop_withdraws_waits_and_says_why_and_a_second_one_ends_at_once() -> Outcom
     let took = gone.elapsed();
     assert!(status.success(), "{status}: {}", slowpath.last_words());
     println!("the process ended {took:.1?} after the withdrawal was seen");
-    // It was seen a little after it was said.
+    // It was observed a little after it was sent.
     assert!(took >= Duration::from_secs(2), "it waited for routers: {took:?}");
     wait_for("the farewell at FRR", PATIENCE, || heard_the_farewell(&frr))?;
-    // A hard reset: nothing of it is kept, though the neighbour knows graceful restart.
+    // A hard reset: no route is kept, although the neighbor supports graceful restart.
     wait_until_gone(&mut place, &frr, FOUR)?;
 
     place.weir.start_slowpath()?;

@@ -1,5 +1,5 @@
-//! A whole appliance and the routers beside it: what they are told of it, that it is true, and what
-//! becomes of real traffic meanwhile.
+//! A complete appliance and the routers beside it: the routes that they receive, whether these
+//! are valid, and the effect on real traffic.
 //!
 //! ```text
 //!            client -- router --+-- data segment ---- in0 [ appliance ] eg0 -- web-1, web-2
@@ -7,7 +7,7 @@
 //!                               +-- management network ------'
 //! ```
 //!
-//! The session is on either network; the next hop is the data port's address in any case.
+//! The session uses either network; the next hop is the data port's address in any case.
 
 mod conditions;
 mod leaving;

@@ -1,4 +1,4 @@
-//! Where it all is: the appliance, its two networks, the router on both, a client behind it.
+//! The lab: the appliance, its two networks, the router on both, a client behind it.
 
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -16,41 +16,41 @@ use tests::lab::weir::Weir;
 
 pub type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-/// The appliance's number.
+/// The appliance's AS number.
 pub const OUR_ASN: u32 = 65_001;
-/// The router's.
+/// The router's AS number.
 pub const THEIR_ASN: u32 = 65_002;
-/// The data port's addresses: what routes have to lead to.
+/// The data port's addresses, which routes must have as next hops.
 pub const HOPS: [&str; 2] = ["10.0.1.10", "fd00:1::10"];
-/// The frontends' addresses, as a router says them.
+/// The frontends' prefixes, as a router shows them.
 pub const FOUR: &str = "203.0.113.10/32";
 pub const SIX: &str = "2001:db8::10/128";
-/// The frontend of IPv6.
+/// The IPv6 frontend.
 const FRONTEND6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x10);
-/// The files of what is wanted, below the lab's folder.
+/// The directory of object files, below the lab's directory.
 const OBJECTS: &str = "objects";
-/// The folder of TCP-MD5 keys.
+/// The directory of TCP-MD5 keys.
 const SECRETS: &str = "secrets";
-/// A bound only: two processors, and others want them too.
+/// An upper bound: there are only two processors, which other processes use too.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// One at a time, also where all tests are threads of one process.
+/// Serializes the tests, also if all are threads of one process.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// By which network the router and the appliance speak.
+/// The network of the session between the router and the appliance.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Over {
-    /// The one that packets come by: through the plane and the kernel's exception port.
+    /// The network of the traffic: through the plane and the kernel's exception port.
     DataPort,
-    /// Another one, of which the plane knows nothing.
+    /// Another network, which the plane does not use.
     Management,
 }
 
 impl Over {
-    /// The appliance's address.
+    /// Returns the appliance's address.
     pub fn ours(self) -> &'static str {
         match self {
             Over::DataPort => HOPS[0],
@@ -58,7 +58,7 @@ impl Over {
         }
     }
 
-    /// The router's.
+    /// Returns the router's address.
     pub fn theirs(self) -> &'static str {
         match self {
             Over::DataPort => "10.0.1.1",
@@ -66,7 +66,7 @@ impl Over {
         }
     }
 
-    /// The router's interface.
+    /// Returns the router's interface.
     pub fn device(self) -> &'static str {
         match self {
             Over::DataPort => "data",
@@ -75,7 +75,7 @@ impl Over {
     }
 }
 
-/// All of it.
+/// The complete lab.
 pub struct Place {
     pub weir: Weir,
     pub router: Arc<Netns>,
@@ -83,17 +83,17 @@ pub struct Place {
     pub lab: Lab,
 }
 
-/// What differs between the tests.
+/// The parameters of a test.
 pub struct Plan {
     pub plane: Plane,
-    /// `[bgp]` and whatever else is at the end of the configuration.
+    /// `[bgp]` and other sections at the end of the configuration.
     pub config: &'static str,
     /// Policies, by name.
     pub policies: Vec<(&'static str, Value)>,
 }
 
 impl Plan {
-    /// One policy, on the plane that is asked for.
+    /// Creates a plan with one policy, on the plane selected in the environment.
     pub fn new(policy: Value) -> Plan {
         Plan { plane: Plane::asked(), config: "", policies: vec![("edge", policy)] }
     }
@@ -123,7 +123,7 @@ impl Place {
         std::fs::create_dir(&secrets).map_err(LabError::io("a folder of secrets"))?;
         weir.environment.push(("WEIR_BGP__SECRETS".into(), secrets.display().to_string()));
         if plan.plane.is_xdp() {
-            // With DPDK the kernel has no business there.
+            // With DPDK the kernel must not use these ports.
             lab.weir.sysctl("ipv6/conf/in0/disable_ipv6", "0")?;
             lab.weir.sysctl("ipv6/conf/eg0/disable_ipv6", "0")?;
         }
@@ -138,25 +138,25 @@ impl Place {
         Ok(place)
     }
 
-    /// Says a policy, as a file.
+    /// Writes a policy as a file.
     pub fn write_policy(&self, name: &str, spec: &Value) -> Outcome {
         let object = json!({"kind": "BgpPeeringPolicy", "name": name, "spec": spec});
         self.lab.folder.write(&format!("{OBJECTS}/{name}.json"), &object.to_string())?;
         Ok(())
     }
 
-    /// Writes a TCP-MD5 key into the folder of secrets, as a whole.
+    /// Writes a TCP-MD5 key into the directory of keys, atomically.
     pub fn write_key(&self, name: &str, key: &str) -> Outcome {
         self.lab.folder.write(&format!("{SECRETS}/{name}"), key)?;
         Ok(())
     }
 
-    /// Takes a policy away.
+    /// Removes a policy.
     pub fn remove_policy(&self, name: &str) -> Outcome {
         Ok(std::fs::remove_file(self.lab.folder.file(&format!("{OBJECTS}/{name}.json")))?)
     }
 
-    /// What became of a policy: reason and message of its condition.
+    /// Returns a policy's status: reason and message of its condition.
     pub fn condition(&self, name: &str) -> routers::Result<(String, String)> {
         let all: Value = self.weir.document("/v1/objects/bgp-peering-policies")?;
         let mut items = all["items"].as_array().into_iter().flatten();
@@ -167,7 +167,7 @@ impl Place {
         Ok((word("reason"), word("message")))
     }
 
-    /// Waits until a policy is told so, and gives the message.
+    /// Waits until a policy has this reason, and returns the message.
     pub fn wait_for_condition(&mut self, name: &str, reason: &str) -> Outcome<String> {
         routers::wait_for(&format!("{name} to be {reason}"), PATIENCE, || {
             let said = self.condition(name)?;
@@ -176,20 +176,21 @@ impl Place {
         Ok(self.condition(name)?.1)
     }
 
-    /// `weir WORDS`, as an operator types it.
+    /// Runs `weir WORDS` as an operator does.
     pub fn command(&self, words: &[&str]) -> Outcome<String> {
         let program = find("weir", "cli")?.display().to_string();
         let socket = self.lab.folder.file("control.sock").display().to_string();
         Ok(self.lab.weir.command(&program, &[&["--socket", &socket], words].concat())?)
     }
 
-    /// Real requests of the client to a frontend, one connection for five of them.
+    /// Starts real requests of the client to a frontend, five per connection.
     pub fn load(&self, requests: u64, pause: Duration) -> Outcome<Client> {
         let load = Load { pause, ..Load::new((FRONTEND, 80).into(), requests) };
         Ok(Client::start(&self.client, load)?)
     }
 
-    /// The client gets right answers from both frontends, by the routes that the router has.
+    /// Checks that the client gets correct responses from both frontends through the router's
+    /// routes.
     pub fn asks(&self) -> Outcome {
         let both: [IpAddr; 2] = [FRONTEND.into(), FRONTEND6.into()];
         for frontend in both {
@@ -201,27 +202,27 @@ impl Place {
         Ok(())
     }
 
-    /// What the router's kernel does with a prefix.
+    /// Returns the route of a prefix in the router's kernel.
     pub fn fib(&self, prefix: &str) -> routers::Result<String> {
         let family = if prefix.contains(':') { "-6" } else { "-4" };
         self.router.command("ip", &[family, "route", "show", prefix])
     }
 }
 
-/// Who asked all the time failed never.
+/// Asserts that no request failed.
 #[track_caller]
 pub fn all_went_well(seen: &Seen) {
     println!("{seen}");
     assert!(seen.right > 0 && seen.failed == 0 && seen.moved == 0, "{seen}");
 }
 
-/// A service of each family; `more` are further keys of both.
+/// Returns a service of each family; `more` are further keys of both.
 pub fn services(lab: &Lab, more: &str) -> Vec<Service> {
     let hosts: Vec<usize> = (0..lab.hosts.len()).collect();
     served(lab, more, &hosts, "active")
 }
 
-/// The same with these hosts, in this state.
+/// Returns the services with these hosts as backends, in this state.
 pub fn served(lab: &Lab, more: &str, hosts: &[usize], state: &'static str) -> Vec<Service> {
     let backend = |address| Backend { address, port: HTTP, weight: 100, state };
     let one = |name: &str, frontend: IpAddr, addresses: Vec<String>| Service {
@@ -235,7 +236,7 @@ pub fn served(lab: &Lab, more: &str, hosts: &[usize], state: &'static str) -> Ve
     vec![one("web", FRONTEND.into(), four), one("web6", FRONTEND6.into(), six)]
 }
 
-/// A neighbor with these keys beside its address and number, quick to come back.
+/// Returns a neighbor with these additional keys, and a short connect retry time.
 pub fn neighbor(over: Over, more: &Value) -> Value {
     let mut all = json!({"address": over.theirs(), "asn": THEIR_ASN, "connect_retry_s": 1});
     for (key, value) in more.as_object().into_iter().flatten() {
@@ -244,14 +245,14 @@ pub fn neighbor(over: Over, more: &Value) -> Value {
     all
 }
 
-/// A policy of one router, which announces all services to a neighbor.
+/// Returns a policy with one router, which announces all services to a neighbor.
 pub fn policy(neighbor: &Value) -> Value {
     json!({"routers": [{"local_asn": OUR_ASN, "listen_port": 179,
         "advertisements": [{"services": {}}], "neighbors": [neighbor]}]})
 }
 
-/// Joins the appliance's data port, the router and the client. What the router has on the data
-/// segment is a port of a switch: it doesn't see the appliance's link go down.
+/// Connects the appliance's data port, the router and the client. The router's interface on the
+/// data segment is a switch port: the appliance's link state does not affect it.
 fn wire(lab: &Lab, router: &Netns, client: &Netns) -> Outcome {
     veth((&lab.cloud, "to-router"), (router, "data"))?;
     lab.cloud.ip(&[

@@ -1,4 +1,5 @@
-//! BGP and BFD by either of the appliance's networks, and real clients by what comes of it.
+//! BGP and BFD over either of the appliance's networks, and real clients over the resulting
+//! routes.
 
 use routers::Frr;
 use serde_json::json;
@@ -8,9 +9,9 @@ use crate::place::{FOUR, Outcome, Over, Place, Plan, SIX, alone, neighbor, polic
 use crate::routes::{epoch, frr, session, wait_for_bfd, wait_until_gone, wait_until_there};
 
 const XDP: Plane = Plane::Xdp { native: false };
-/// The key of both sides where there is one.
+/// The key of both sides, where there is one.
 const KEY: &str = "as-both-sides-know";
-/// The key after it was changed.
+/// The changed key.
 const ROTATED: &str = "as-both-sides-know-next";
 
 /// Both frontends are announced with the data port as next hop, and their clients are served.
@@ -21,14 +22,14 @@ fn served(place: &mut Place, frr: &Frr) -> Outcome {
     place.asks()
 }
 
-/// The usual session, watched by BFD.
+/// Tests the usual session with BFD.
 fn watched(plane: Plane, over: Over) -> Outcome {
     let policy = policy(&neighbor(over, &json!({"bfd": {"enabled": true}})));
     let mut place = Place::new(&Plan { plane, ..Plan::new(policy) })?;
     let frr = frr(&place, over, &["neighbor OURS bfd"])?;
     served(&mut place, &frr)?;
     wait_for_bfd(&frr, over)?;
-    // What the plane brought to the kernel and back is a session as any other.
+    // A session through the plane and the kernel looks like any other.
     let said = session(&frr, over)?;
     assert_eq!(said["remoteAs"], crate::place::OUR_ASN, "{said}");
     assert_eq!(said["hostLocal"], over.theirs(), "{said}");
@@ -37,7 +38,7 @@ fn watched(plane: Plane, over: Over) -> Outcome {
         let punted = place.weir.metrics()?.sum("weir_packets_total", &["direction=\"to_kernel\""]);
         assert!(punted > 20.0, "BGP and BFD came by the exception port: {punted}");
     }
-    // First who speaks by the plane, then the plane.
+    // First stop the BGP speaker that uses the plane, then the plane.
     place.weir.slowpath.take().ok_or("no slowpath")?.stop(crate::place::PATIENCE)?;
     wait_until_gone(&mut place, &frr, FOUR)?;
     Ok(place.weir.stop()?)
@@ -67,34 +68,35 @@ fn bgp_and_bfd_by_the_management_port_beside_xdp_lead_to_the_data_port() -> Outc
     watched(XDP, Over::Management)
 }
 
-/// A session that is signed (RFC 2385) and guarded (RFC 5082): neither signature nor TTL suffers on
-/// the way through the plane. A neighbour with another key, or from farther away, gets nowhere.
+/// Tests a session with a signature (RFC 2385) and TTL security (RFC 5082): both survive the path
+/// through the plane. A neighbor with another key, or at a greater distance, gets no session.
 fn guarded(plane: Plane, over: Over) -> Outcome {
     let mut place = Place::new(&Plan { plane, ..Plan::new(policy(&neighbor(over, &json!({})))) })?;
     let signed = json!({"ttl_security": true, "password": {"file": "key"}});
     let lines = format!("neighbor OURS password {KEY}");
     let frr = frr(&place, over, &[&lines, "neighbor OURS ttl-security hops 1"])?;
     place.write_policy("edge", &policy(&neighbor(over, &signed)))?;
-    // Without the key there is no session, and the condition doesn't say what was looked for.
+    // Without the key there is no session, and the condition does not reveal the file.
     let told = place.wait_for_condition("edge", "Defective")?;
     assert!(
         told.contains("key of its session is not usable") && !told.contains("No such file"),
         "{told}"
     );
     assert_eq!(epoch(&frr, over)?, None, "{}", session(&frr, over)?);
-    // Nothing but the key's file changes.
+    // Only the key's file changes.
     place.write_key("key", KEY)?;
     served(&mut place, &frr)?;
     let before = epoch(&frr, over)?;
     assert!(before.is_some(), "{}", session(&frr, over)?);
 
-    // Another key: the session ends and none comes about.
+    // With another key the session ends, and none is established.
     frr.configure(&["router bgp 65002", &format!("neighbor {} password other", over.ours())])?;
     frr.ask("clear bgp *")?;
     wait_until_gone(&mut place, &frr, FOUR)?;
     frr.configure(&[
         "router bgp 65002",
-        // From farther away than we take; the key last, so that no session comes about before.
+        // At a greater distance than allowed; the key last, so that no session is established
+        // before.
         &format!("no neighbor {} ttl-security hops 1", over.ours()),
         &format!("neighbor {} ebgp-multihop 3", over.ours()),
         &format!("neighbor {} password {KEY}", over.ours()),
@@ -116,7 +118,7 @@ fn guarded(plane: Plane, over: Over) -> Outcome {
         &format!("neighbor {} ttl-security hops 1", over.ours()),
     ])?;
     served(&mut place, &frr)?;
-    // Both sides change the key: here by the file alone.
+    // Both sides change the key; the appliance by its file alone.
     place.write_key("key", ROTATED)?;
     wait_until_gone(&mut place, &frr, FOUR)?;
     frr.configure(&["router bgp 65002", &format!("neighbor {} password {ROTATED}", over.ours())])?;

@@ -1,5 +1,5 @@
-//! slowpath goes and comes back, killed or for an upgrade: routers that restart gracefully go on
-//! sending, and nobody's request fails.
+//! slowpath restarts after a kill or for an upgrade: routers with graceful restart keep
+//! forwarding, and no request fails.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ use crate::routes::{
     wait_until_there,
 };
 
-/// How slowpath ends to come back.
+/// How slowpath ends before it is restarted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
-    /// As a fault of ours ends it.
+    /// By SIGKILL, as by a defect.
     Killed,
-    /// As an upgrade does.
+    /// As in an upgrade.
     Interrupted,
 }
 
@@ -40,7 +40,7 @@ impl End {
     }
 }
 
-/// A neighbor of graceful restart, watched by BFD.
+/// A neighbor with graceful restart and BFD.
 fn graceful(over: Over) -> Value {
     neighbor(
         over,
@@ -49,7 +49,7 @@ fn graceful(over: Over) -> Value {
     )
 }
 
-/// Away, for longer than BFD takes to find out, and back, under load.
+/// Stops slowpath for longer than BFD's detection time, and restarts it, under load.
 fn away(
     place: &mut Place,
     end: End,
@@ -80,7 +80,7 @@ fn away(
     Ok(())
 }
 
-/// FRR has the routes as those of somebody who was there a moment ago.
+/// Returns whether FRR marks both routes as stale.
 fn is_stale(frr: &Frr) -> routers::Result<bool> {
     let both = [path(frr, FOUR)?, path(frr, SIX)?];
     Ok(both.iter().all(|path| path.as_ref().is_some_and(|path| path["stale"] == true)))
@@ -158,7 +158,7 @@ fn with_bird(over: Over, end: End) -> Outcome {
     says("BIRD's session", &["Established"], &[kept])?;
     wait_for_bird_bfd(&bird)?;
     let gone = || says("BIRD to keep the routes", &[kept], &["BGP state:          Established"]);
-    // BIRD says it until the last End-of-RIB.
+    // BIRD shows it until the last End-of-RIB.
     let back = || says("BIRD to have all anew", &["BGP state:          Established"], &[kept]);
     away(&mut place, end, gone, back)?;
     wait_for_bird_bfd(&bird)
@@ -184,8 +184,9 @@ fn bird_sends_on_while_slowpath_is_upgraded() -> Outcome {
     with_bird(Over::Management, End::Interrupted)
 }
 
-/// Without graceful restart a router takes the session's end for ours: the route goes at once, with
-/// the traffic, and is there again when slowpath is. The fastpath serves all the while.
+/// Without graceful restart a router treats the end of the session as that of the appliance: the
+/// route and its traffic disappear immediately, and return with slowpath. The fastpath keeps
+/// serving.
 fn plain(end: End) -> Outcome {
     let over = Over::DataPort;
     let mut place = Place::new(&Plan::new(policy(&neighbor(over, &json!({})))))?;
@@ -194,7 +195,7 @@ fn plain(end: End) -> Outcome {
     end.act(&mut place)?;
     wait_until_gone(&mut place, &frr, FOUR)?;
     wait_until_gone(&mut place, &frr, SIX)?;
-    // Who finds the way without BGP is served.
+    // Traffic that is routed without BGP is served.
     place.router.ip(&["route replace 203.0.113.10/32 via 10.0.1.10 dev data proto static"])?;
     let seen = place.load(200, Duration::ZERO)?.finish()?;
     all_went_well(&seen);
@@ -217,8 +218,8 @@ fn a_router_without_graceful_restart_withdraws_while_slowpath_is_upgraded() -> O
     plain(End::Interrupted)
 }
 
-/// slowpath comes back and finds that nothing moves packets: what routers kept for it must go, long
-/// before their patience ends.
+/// slowpath restarts and finds that the data plane has ended: routes that routers kept must be
+/// withdrawn, long before the restart time expires.
 #[test]
 fn who_comes_back_to_a_dead_plane_has_the_kept_routes_removed() -> Outcome {
     let _alone = alone();

@@ -1,4 +1,4 @@
-//! What a router says of us, by its own words, and what its kernel does.
+//! The routers' view of the appliance's routes, and the routes of their kernels.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -12,8 +12,8 @@ use tests::lab::process::Process;
 
 use crate::place::{HOPS, OUR_ASN, Outcome, Over, PATIENCE, Place, SIX, THEIR_ASN};
 
-/// FRR as these tests want it: BGP by one network, and these lines of the neighbor, in which
-/// `OURS` stands for the appliance.
+/// Starts FRR as these tests need it: BGP over one network, and these lines of the neighbor, in
+/// which `OURS` is replaced by the appliance's address.
 pub fn frr(place: &Place, over: Over, lines: &[&str]) -> Outcome<Frr> {
     let (ours, theirs) = (over.ours(), over.theirs());
     let mut text = format!(
@@ -32,7 +32,7 @@ pub fn frr(place: &Place, over: Over, lines: &[&str]) -> Outcome<Frr> {
     Ok(Frr::start(&place.router, &[Daemon::Bgpd, Daemon::Bfdd], &text)?)
 }
 
-/// BIRD, with these words in its protocol BGP.
+/// Starts BIRD with these words in its BGP protocol.
 pub fn bird(place: &Place, over: Over, words: &str) -> Outcome<Bird> {
     let (ours, theirs, device) = (over.ours(), over.theirs(), over.device());
     let text = format!(
@@ -48,26 +48,27 @@ pub fn bird(place: &Place, over: Over, words: &str) -> Outcome<Bird> {
     Ok(Bird::start(&place.router, &text)?)
 }
 
-/// The path to a prefix that FRR has from us, if it has one.
+/// Returns FRR's path to a prefix from the appliance, if it has one.
 pub fn path(frr: &Frr, prefix: &str) -> routers::Result<Option<Value>> {
     let family = if prefix.contains(':') { "ipv6" } else { "ipv4" };
     let said = frr.json(&format!("show bgp {family} unicast {prefix}"))?;
     Ok(said["paths"].get(0).cloned())
 }
 
-/// What FRR says of its session with us.
+/// Returns FRR's state of its session with the appliance.
 pub fn session(frr: &Frr, over: Over) -> routers::Result<Value> {
     Ok(frr.json(&format!("show bgp neighbors {}", over.ours()))?[over.ours()].clone())
 }
 
-/// Another number with each session; none while there is none.
+/// Returns a number that differs for each session; `None` without a session.
 pub fn epoch(frr: &Frr, over: Over) -> routers::Result<Option<u64>> {
     let said = session(frr, over)?;
     let up = said["bgpState"] == "Established";
     Ok(said["connectionsEstablished"].as_u64().filter(|_| up))
 }
 
-/// Waits until FRR's path to a prefix is so, or isn't there; tells when it was seen.
+/// Waits until FRR's path to a prefix fulfills a condition, or is missing; returns when it was
+/// seen.
 pub fn wait_for_path(
     place: &mut Place,
     frr: &Frr,
@@ -82,7 +83,7 @@ pub fn wait_for_path(
     Ok(seen)
 }
 
-/// Waits until FRR has a prefix, by the data port, and its kernel too.
+/// Waits until FRR and its kernel have a route to a prefix through the data port.
 pub fn wait_until_there(place: &mut Place, frr: &Frr, prefix: &str) -> Outcome<Instant> {
     let hop = hop(prefix);
     let is_ours = |path: Option<&Value>| {
@@ -94,7 +95,7 @@ pub fn wait_until_there(place: &mut Place, frr: &Frr, prefix: &str) -> Outcome<I
     Ok(seen)
 }
 
-/// Waits until the router's kernel sends what is for a prefix to the data port.
+/// Waits until the router's kernel routes a prefix to the data port.
 pub fn wait_until_in_kernel(place: &Place, prefix: &str) -> Outcome {
     let via = format!("via {} dev data", hop(prefix));
     wait_for(&format!("{prefix} in the router's kernel"), PATIENCE, || {
@@ -104,7 +105,7 @@ pub fn wait_until_in_kernel(place: &Place, prefix: &str) -> Outcome {
     Ok(())
 }
 
-/// Waits until FRR has no path to a prefix any more; tells when it was seen.
+/// Waits until FRR has no path to a prefix; returns when this was seen.
 pub fn wait_until_gone(place: &mut Place, frr: &Frr, prefix: &str) -> Outcome<Instant> {
     wait_for_path(place, frr, prefix, "gone", |path| path.is_none())
 }
@@ -113,7 +114,7 @@ fn hop(prefix: &str) -> &'static str {
     if prefix == SIX { HOPS[1] } else { HOPS[0] }
 }
 
-/// Waits until BFD with the appliance is up, as FRR says.
+/// Waits until FRR reports BFD with the appliance as up.
 pub fn wait_for_bfd(frr: &Frr, over: Over) -> Outcome {
     wait_for("BFD up at FRR", PATIENCE, || {
         let said = frr.json("show bfd peers")?;
@@ -124,20 +125,20 @@ pub fn wait_for_bfd(frr: &Frr, over: Over) -> Outcome {
     Ok(())
 }
 
-/// What a kernel's routes went through since this began.
+/// Follows the changes of a kernel's routes since its start.
 pub struct Followed {
     process: Process,
     folder: Folder,
 }
 
 impl Followed {
-    /// Follows the routes of a namespace.
+    /// Starts following the routes of a namespace.
     pub fn start(ns: &Arc<Netns>) -> Outcome<Followed> {
         let folder = Folder::new()?;
         let words = ["-oneline", "-tshort", "monitor", "label", "route"].map(str::to_owned);
         let log = folder.file("routes.log");
         let process = Process::start(ns, Path::new("ip"), &words, &[], log)?;
-        // It must listen before anything happens: a route of our own tells.
+        // The monitor must run before anything happens: a probe route shows that it does.
         let probe = ["route add blackhole 192.0.2.199/32", "route del blackhole 192.0.2.199/32"];
         wait_for("a change of routes to be followed", PATIENCE, || {
             ns.ip(&probe)?;
@@ -146,20 +147,20 @@ impl Followed {
         Ok(Followed { process, folder })
     }
 
-    /// How often a prefix left the kernel.
+    /// Returns how often a prefix was removed from the kernel.
     pub fn lost(&self, prefix: &str) -> usize {
         let bare = prefix.trim_end_matches("/32").trim_end_matches("/128");
         let log = self.process.log();
         log.lines().filter(|line| line.contains("Deleted") && line.contains(bare)).count()
     }
 
-    /// All that happened.
+    /// Returns all changes.
     pub fn log(&self) -> String {
         format!("{}: {}", self.folder.file("routes.log").display(), self.process.log())
     }
 }
 
-/// For how long after `begun` FRR still showed a path to a prefix, by the last look that had one.
+/// Returns how long after `begun` FRR still showed a path to a prefix, by the last poll with one.
 pub fn shown_for(place: &mut Place, frr: &Frr, prefix: &str, begun: Instant) -> Outcome<Duration> {
     let last = Cell::new(begun);
     wait_for(&format!("{prefix}: gone"), PATIENCE, || {
@@ -173,7 +174,7 @@ pub fn shown_for(place: &mut Place, frr: &Frr, prefix: &str, begun: Instant) -> 
     Ok(last.get() - begun)
 }
 
-/// Prints the time of each attempt and holds the longest to a bound.
+/// Prints the time of each attempt and asserts a bound on the longest.
 #[track_caller]
 pub fn within(what: &str, took: &[Duration], bound: Duration) {
     println!("{what}: {took:.2?}");

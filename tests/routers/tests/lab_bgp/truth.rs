@@ -1,5 +1,5 @@
-//! Routes are there while what is behind them is: over the management network, by which a session
-//! would live on whatever becomes of the data plane.
+//! Routes exist only while the service behind them works: over the management network, whose
+//! session does not depend on the data plane.
 
 use std::time::{Duration, Instant};
 
@@ -13,9 +13,9 @@ use crate::place::{
 };
 use crate::routes::{epoch, frr, shown_for, wait_until_gone, wait_until_there, within};
 
-/// What is promised: within a second there is no route any more.
+/// The promised time until the route is withdrawn.
 const PROMISED: Duration = Duration::from_secs(1);
-/// How often it is tried. Each attempt has to keep the promise.
+/// The number of attempts, each of which must keep the promise.
 const TRIES: usize = 3;
 
 fn place(plane: Plane, config: &'static str) -> Outcome<(Place, Frr)> {
@@ -27,7 +27,7 @@ fn place(plane: Plane, config: &'static str) -> Outcome<(Place, Frr)> {
     Ok((place, frr))
 }
 
-/// Breaks something and mends it, a few times; the session never ends.
+/// Breaks something and repairs it, a few times; the session never ends.
 fn broken(
     what: &str,
     (mut place, frr): (Place, Frr),
@@ -74,7 +74,7 @@ fn routes_go_within_a_second_when_the_poll_loop_is_killed() -> Outcome {
     broken("it is killed", place, kill, start)
 }
 
-/// The kernel's plane moves packets without its loader; but nobody tells any more that it does.
+/// The XDP programs forward packets without their loader, but its liveness is no longer reported.
 #[test]
 fn routes_go_within_a_second_when_the_loader_of_xdp_is_killed() -> Outcome {
     let _alone = alone();
@@ -87,7 +87,7 @@ fn routes_go_within_a_second_when_the_loader_of_xdp_is_killed() -> Outcome {
     broken("its loader is killed", place, kill, start)
 }
 
-/// With XDP: DPDK's af_packet, which the lab has in a NIC's place, says of each link that it is up.
+/// With XDP: DPDK's af_packet, which replaces a NIC in the lab, reports every link as up.
 #[test]
 fn routes_go_within_a_second_when_a_link_goes_down() -> Outcome {
     let _alone = alone();
@@ -140,7 +140,7 @@ fn a_service_without_backends_is_announced_or_not_as_is_configured() -> Outcome 
         } else {
             wait_until_gone(&mut place, &frr, FOUR)?;
         }
-        // The other service is not concerned.
+        // The other service is not affected.
         wait_until_there(&mut place, &frr, SIX)?;
         write_services(&place.lab.folder, &services(&place.lab, ""))?;
         wait_until_there(&mut place, &frr, FOUR)?;

@@ -1,4 +1,4 @@
-//! An appliance of the fleet: both daemons in a namespace of its own, one arm, a region of its own.
+//! An appliance of the fleet: both daemons in its own namespace, with one arm and its own region.
 
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -16,15 +16,15 @@ use tests::lab::weir::Weir;
 use crate::fleet::{BACKENDS, BFD_MS, BFD_MULTIPLIER, FRONTEND, FRONTEND6, HTTP, Plan};
 use crate::fleet::{Mode, OUR_ASN, ROUTER, ROUTER_MANAGEMENT, ROUTER6, THEIR_ASN, Way};
 
-/// Its ports' names in its namespace.
+/// Its port names in its namespace.
 const DATA: &str = "in0";
 const MANAGEMENT: &str = "mg0";
 
-/// The appliance.
+/// An appliance.
 pub struct Appliance {
     /// Its daemons.
     pub weir: Weir,
-    /// The data port's addresses: what the router is told to send to.
+    /// The data port's addresses, which are the next hops of the router's routes.
     pub address: Ipv4Addr,
     pub address6: Ipv6Addr,
     number: u8,
@@ -35,7 +35,7 @@ pub struct Appliance {
 }
 
 impl Appliance {
-    /// Wires appliance `number` to the router's segments and starts it.
+    /// Connects appliance `number` to the router's segments and starts it.
     pub fn start(router: &Arc<Netns>, number: u8, plan: &Plan) -> Result<Appliance> {
         let (ns, folder) =
             (Arc::new(Netns::new(&format!("weir-{number}"))?), Arc::new(Folder::new()?));
@@ -50,7 +50,7 @@ impl Appliance {
         }
         topology::suit(&ns, &[DATA], plane)?;
         if plane.is_xdp() {
-            // The port is the kernel's own, and gets the arm's IPv6 address.
+            // The port also belongs to the kernel, and gets the arm's IPv6 address.
             ns.sysctl(&format!("ipv6/conf/{DATA}/disable_ipv6"), "0")?;
         }
         let address6 = Ipv6Addr::new(0xfd00, 1, 0, 0, 0, 0, 0, 0x10 + u16::from(number));
@@ -78,7 +78,7 @@ impl Appliance {
     fn configuration(&self, plan: &Plan, plane: Plane) -> String {
         let Appliance { address, address6, number, folder, .. } = self;
         let [plane, attach] = plane.keys();
-        // They poll on different CPUs, as far as there are any.
+        // They poll on different CPUs, if possible.
         let (lcore, main) = (number % 2, 1 - number % 2);
         let (said, region, maps) = (folder.file("said"), folder.shared("region"), folder.maps());
         let (socket, state) = (folder.file("control.sock"), folder.file("state"));
@@ -129,7 +129,7 @@ state = {state:?}
         )
     }
 
-    /// `weir drain`, or its end.
+    /// Runs `weir drain`, or ends the drain.
     pub fn drain(&self, undo: bool) -> Result<()> {
         let weir = find("weir", "cli")?.display().to_string();
         let socket = self.folder.file("control.sock").display().to_string();
@@ -138,19 +138,19 @@ state = {state:?}
         self.ns.command(&weir, &words).map(drop)
     }
 
-    /// Takes the data port's link away at this end, or gives it back. The router, on the other side
-    /// of a bridge, sees no difference.
+    /// Sets the data port's link down at this end, or up. The router, on the other side of a
+    /// bridge, does not see it.
     pub fn link(&self, up: bool) -> Result<()> {
         self.ns.ip(&[&format!("link set dev {DATA} {}", if up { "up" } else { "down" })])
     }
 
-    /// Ends both daemons with SIGKILL.
+    /// Kills both daemons with SIGKILL.
     pub fn kill(&mut self) -> Result<()> {
         self.weir.kill_fastpath()?;
         self.weir.kill_slowpath()
     }
 
-    /// Starts what was killed, and waits until it could take traffic.
+    /// Starts the killed daemons, and waits until the appliance could take traffic.
     pub fn revive(&mut self) -> Result<()> {
         if self.weir.slowpath.is_none() {
             self.weir.start_slowpath()?;
@@ -161,19 +161,19 @@ state = {state:?}
         self.weir.wait_until_able()
     }
 
-    /// Packets of clients that it took for its services.
+    /// Returns the packets of clients that it received for its services.
     pub fn packets(&self) -> Result<u64> {
         Ok(self.weir.services()?.iter().map(|service| service.packets).sum())
     }
 
-    /// Flows that it knows.
+    /// Returns its number of flows.
     pub fn flows(&self) -> Result<u64> {
         let services = self.weir.services()?;
         let backends = services.iter().flat_map(|service| &service.backends);
         Ok(backends.map(|backend| backend.flows).sum())
     }
 
-    /// Ends both daemons in the usual way: who speaks to the router first, as long as it can.
+    /// Ends both daemons in the usual way: the BGP speaker first, while it can still send.
     pub fn stop(mut self) -> Result<()> {
         let slowpath = self.weir.slowpath.take();
         slowpath.map_or(Ok(()), |slowpath| slowpath.stop(routers::PATIENCE))?;
@@ -185,8 +185,8 @@ state = {state:?}
         Ok((Totals::now(&self.weir)?, wires))
     }
 
-    /// Waits until its account of all packets since it started comes out even, and gives it. BFD
-    /// never rests, so some looks are in the middle of a packet.
+    /// Waits until its counters since its start balance, and returns them. BFD packets never
+    /// stop, so some polls are in the middle of a packet.
     pub fn even(&mut self) -> Result<Totals> {
         let before = self.before.clone();
         let (address, router) = (self.address, self.router.clone());
@@ -206,12 +206,12 @@ state = {state:?}
     }
 }
 
-/// The router's end of an appliance's wire.
+/// Returns the router's interface to an appliance.
 fn wire(number: u8) -> String {
     format!("weir{number}")
 }
 
-/// The address from which an appliance's control process speaks to the router.
+/// Returns the address of an appliance's control process towards the router.
 pub fn speaks_from(number: u8, way: Way) -> Ipv4Addr {
     match way {
         Way::Data => Ipv4Addr::new(10, 0, 1, 10 + number),

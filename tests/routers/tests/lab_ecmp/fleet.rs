@@ -4,10 +4,10 @@
 //!   client --- router (FRR) --+-- segment --+-- weir-1   one arm, BGP and BFD, next hop: data port
 //!                             |             +-- weir-2
 //!                             |             +-- web-0, web-1, web-2
-//!                             +-- management, where asked for: BGP and BFD by a NIC of their own
+//!                             +-- management, optional: BGP and BFD over separate NICs
 //! ```
-//! No cloud gateway: clients ask the frontends' addresses, and the router knows these from both
-//! appliances. It spreads flows over them by a hash of addresses and ports.
+//! There is no cloud gateway: clients send to the frontends' addresses, and the router has routes
+//! to these through both appliances. It distributes flows by a hash of addresses and ports.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
@@ -25,34 +25,34 @@ use crate::appliance::{Appliance, speaks_from};
 use crate::monitor::Monitor;
 use crate::traffic::Traffic;
 
-/// What clients ask.
+/// The frontends of the clients.
 pub const FRONTEND: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 10);
 pub const FRONTEND6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xf, 0, 0, 0, 0, 0x10);
 /// The port of frontends and backends.
 pub const HTTP: u16 = 80;
-/// The router on the segment.
+/// The router's addresses on the segment.
 pub const ROUTER: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 1);
 pub const ROUTER6: Ipv6Addr = Ipv6Addr::new(0xfd00, 1, 0, 0, 0, 0, 0, 1);
-/// The router on the management network.
+/// The router's address on the management network.
 pub const ROUTER_MANAGEMENT: Ipv4Addr = Ipv4Addr::new(10, 0, 9, 1);
-/// The appliances' autonomous system, and the router's.
+/// The AS numbers of the appliances and of the router.
 pub const OUR_ASN: u32 = 65_001;
 pub const THEIR_ASN: u32 = 65_000;
-/// Backends `web-0` and on, at 10.0.1.20 and on.
+/// Backends `web-0` and following, at 10.0.1.20 and following.
 pub const BACKENDS: u8 = 3;
-/// Both sides say this of BFD. Slower than the usual 300 ms three times: two cores have a router,
-/// two poll loops, two control processes and all clients to run.
+/// BFD parameters of both sides. The multiplier exceeds the usual 3 of 300 ms: two cores run a
+/// router, two poll loops, two control processes and all clients.
 pub const BFD_MS: u64 = 300;
 pub const BFD_MULTIPLIER: u32 = 5;
-/// After so long of silence BFD takes a neighbor for gone.
+/// BFD's detection time.
 pub const BFD_TIME: Duration = Duration::from_millis(BFD_MS * BFD_MULTIPLIER as u64);
-/// How long one look at a closed port waits for its refusal.
+/// The time limit of a connection attempt to a closed port.
 const REFUSAL: Duration = Duration::from_secs(5);
 
-/// What is hashed, as Linux' `fib_multipath_hash_fields` numbers it.
+/// The hashed fields, in the encoding of Linux' `fib_multipath_hash_fields`.
 const ADDRESSES_PROTOCOL_PORTS: &str = "0x37";
 
-/// A port on which nobody listens.
+/// A closed port.
 const DISCARD: u16 = 9;
 
 /// The clients' addresses.
@@ -67,14 +67,15 @@ const CLIENT6: &str = "fd00:c::1";
 /// How services reach their backends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// By IPIP; backends answer clients directly. Which backend a flow goes to follows from the
-    /// flow and the tables, so that either appliance sends it to the same.
+    /// Through IPIP; backends answer clients directly. The backend of a flow depends only on the
+    /// flow and the tables, so that both appliances select the same.
     Tunnel,
-    /// By rewriting addresses; answers come back by the appliance, which alone knows the flow.
+    /// By address translation; answers return through the appliance, which alone has the flow's
+    /// state.
     Nat,
 }
 
-/// By which port control processes speak to the router.
+/// The port of the control processes' sessions with the router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// The data port: through the exception path.
@@ -83,30 +84,30 @@ pub enum Way {
     Management,
 }
 
-/// What differs between tests.
+/// The parameters of a test.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     pub mode: Mode,
     pub way: Way,
-    /// How long a drain says GRACEFUL_SHUTDOWN before it withdraws.
+    /// How long a drain announces GRACEFUL_SHUTDOWN before it withdraws.
     pub graceful_shutdown: Duration,
 }
 
 impl Plan {
-    /// Without GRACEFUL_SHUTDOWN.
+    /// Creates a plan without GRACEFUL_SHUTDOWN.
     pub fn new(mode: Mode, way: Way) -> Plan {
         Plan { mode, way, graceful_shutdown: Duration::ZERO }
     }
 }
 
-/// A backend; its parts end with it.
+/// A backend, whose parts end with it.
 struct Backend {
     _decap: Decap,
     _server: Server,
     _ns: Arc<Netns>,
 }
 
-/// All of it.
+/// The complete lab.
 pub struct Fleet {
     pub frr: Frr,
     pub appliances: [Appliance; 2],
@@ -117,7 +118,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Starts everything, and waits until the router knows both ways.
+    /// Starts everything, and waits until the router has both routes.
     pub fn start(plan: &Plan) -> Result<Fleet> {
         let (router, client) = (namespace("router")?, namespace("client")?);
         wire(&router, &client)?;
@@ -135,12 +136,12 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// Begins connections that last, of both families, and with `fresh` connections that don't.
+    /// Starts long-lived connections of both families, and with `fresh` short-lived ones.
     pub fn traffic(&self, fresh: bool) -> Result<Traffic> {
         Traffic::start(&self.client, &CLIENTS.map(IpAddr::V4), fresh)
     }
 
-    /// Asks `requests` times over as many connections, of IPv4.
+    /// Makes `requests` IPv4 requests over as many connections.
     pub fn new_connections(&self, requests: u64) -> Result<Client> {
         let target = SocketAddr::from((FRONTEND, HTTP));
         let sources = CLIENTS.map(IpAddr::V4).to_vec();
@@ -148,8 +149,8 @@ impl Fleet {
         Client::start(&self.client, load)
     }
 
-    /// Which of the appliances the router's kernel sends to, and what it said: by both families, or
-    /// nobody knows yet.
+    /// Returns the appliances that the router's kernel routes to, and its output: the same for
+    /// both families, or `None` while they differ.
     pub fn routed(&self) -> Result<(Option<[bool; 2]>, String)> {
         let four = self.router.command("ip", &["route", "show", &FRONTEND.to_string()])?;
         let six = self.router.command("ip", &["-6", "route", "show", &FRONTEND6.to_string()])?;
@@ -162,7 +163,7 @@ impl Fleet {
         Ok((by(one).zip(by(two)).map(|(one, two)| [one, two]), format!("{four}{six}")))
     }
 
-    /// Waits until the router sends to these, by both families.
+    /// Waits until the router routes to these appliances, for both families.
     pub fn until_routed(&self, wanted: [bool; 2]) -> Result<()> {
         let what = format!("routes to {wanted:?} of the appliances");
         let look = || {
@@ -171,7 +172,7 @@ impl Fleet {
         };
         let came = wait_for(&what, PATIENCE, look);
         came.map(drop).inspect_err(|_| {
-            // What FRR thinks of it goes with the failure.
+            // On failure, FRR's state is printed.
             let asked = ["show bgp summary", "show bgp", "show ip route", "show ipv6 route"];
             for question in asked {
                 eprintln!("{question}: {}", self.frr.ask(question).unwrap_or_default());
@@ -180,14 +181,14 @@ impl Fleet {
         })
     }
 
-    /// Waits until the router's kernel has the MAC addresses of these. As long as it asks for one,
-    /// it sends that one's flows by the other: they would move once more, which NAT's don't
-    /// survive.
+    /// Waits until the router's kernel has the MAC addresses of these appliances. While it
+    /// resolves one, it sends that appliance's flows to the other: they would move again, which
+    /// NAT flows do not survive.
     pub fn until_met(&self, wanted: [bool; 2]) -> Result<()> {
         for (appliance, _) in self.appliances.iter().zip(wanted).filter(|(_, wanted)| *wanted) {
             for address in [IpAddr::V4(appliance.address), IpAddr::V6(appliance.address6)] {
                 wait_for(&format!("the MAC address of {address}"), PATIENCE, || {
-                    // Nobody listens there: a refusal has been all the way.
+                    // The port is closed: a refusal shows that the path works in both directions.
                     let asked = self.router.run(move || {
                         TcpStream::connect_timeout(&(address, DISCARD).into(), REFUSAL)
                     })?;
@@ -200,9 +201,9 @@ impl Fleet {
         Ok(())
     }
 
-    /// Waits until the router's BFD finds the way to an appliance (1 or 2) so. FRR 8.4 makes its
-    /// session anew once BGP has told it the local address, and ends BGP for it; only that session
-    /// counts here.
+    /// Waits for this BFD state of the router for an appliance (1 or 2). FRR 8.4 creates its BFD
+    /// session again once BGP has supplied the local address, and ends BGP for it; only that
+    /// session counts here.
     pub fn until_bfd_is(&self, number: u8, up: bool) -> Result<()> {
         let address = speaks_from(number, self.way).to_string();
         wait_for(&format!("BFD with {address}, up: {up}"), PATIENCE, || {
@@ -215,30 +216,31 @@ impl Fleet {
         .map(drop)
     }
 
-    /// What the router says of its session with an appliance (1 or 2), under this name.
+    /// Returns a field of the router's session with an appliance (1 or 2).
     fn neighbor(&self, number: u8, name: &str) -> Result<Value> {
         let address = speaks_from(number, self.way).to_string();
         let mut said = self.frr.json(&format!("show bgp neighbors {address}"))?;
         Ok(said[&address][name].take())
     }
 
-    /// How often the router's session with an appliance (1 or 2) was established.
+    /// Returns how often the router's session with an appliance (1 or 2) was established.
     pub fn sessions(&self, number: u8) -> Result<u64> {
         Ok(self.neighbor(number, "connectionsEstablished")?.as_u64().unwrap_or(0))
     }
 
-    /// Whether the router's session with an appliance (1 or 2) stands.
+    /// Returns whether the router's session with an appliance (1 or 2) is established.
     pub fn is_established(&self, number: u8) -> Result<bool> {
         Ok(self.neighbor(number, "bgpState")? == "Established")
     }
 
-    /// The last NOTIFICATION of the router's session with an appliance (1 or 2), in FRR's words.
+    /// Returns the last NOTIFICATION of the router's session with an appliance (1 or 2), as FRR
+    /// shows it.
     pub fn last_notification(&self, number: u8) -> Result<String> {
         Ok(self.neighbor(number, "lastNotificationReason")?.to_string())
     }
 
-    /// Waits until a session was established more than `before` times and the neighbor has said
-    /// all: what the router kept for it over a restart is now its own word again.
+    /// Waits until a session was established more than `before` times and the neighbor has sent
+    /// all routes, so that none is only kept over a restart.
     pub fn until_said_again(&self, number: u8, before: u64) -> Result<()> {
         let address = speaks_from(number, self.way).to_string();
         wait_for(&format!("all routes of {address} said again"), PATIENCE, || {
@@ -249,8 +251,8 @@ impl Fleet {
         .map(drop)
     }
 
-    /// Communities with which an appliance (1 or 2) announces the frontend; nothing where it
-    /// doesn't.
+    /// Returns the communities with which an appliance (1 or 2) announces the frontend; `None` if
+    /// it does not.
     pub fn announced(&self, number: u8) -> Result<Option<String>> {
         let said = self.frr.json(&format!("show bgp ipv4 unicast {FRONTEND}/32"))?;
         let address = speaks_from(number, self.way).to_string();
@@ -259,7 +261,7 @@ impl Fleet {
         Ok(path.map(|path| path["community"]["string"].as_str().unwrap_or_default().to_owned()))
     }
 
-    /// The router's account of its own changes of routes, from now on.
+    /// Starts to record the router's route changes.
     pub fn monitor(&self) -> Result<Monitor> {
         Monitor::start(&self.router)
     }
@@ -272,10 +274,10 @@ impl Fleet {
 }
 
 fn wire(router: &Arc<Netns>, client: &Arc<Netns>) -> Result<()> {
-    // Flows are spread by addresses, protocol and ports. Policy 1 would say that as well, but takes
-    // the number that the client's socket has put beside the packet for its hash where it sees one,
-    // as on a veth; and a socket takes another number whenever it waits in vain, which no client
-    // can do to a router elsewhere.
+    // Flows are distributed by addresses, protocol and ports. Policy 1 hashes the same fields,
+    // but prefers the hash in the packet's metadata, which the client's socket sets on a veth;
+    // and a socket changes that hash after each timeout, which a client cannot do to a remote
+    // router.
     for (key, value) in [
         ("ipv4/ip_forward", "1"),
         ("ipv6/conf/all/forwarding", "1"),
@@ -308,7 +310,7 @@ fn wire(router: &Arc<Netns>, client: &Arc<Netns>) -> Result<()> {
     ])
 }
 
-/// A backend of both modes: at its own addresses, and at the frontends' behind a tunnel.
+/// Creates a backend of both modes: at its own addresses, and at the frontends' behind a tunnel.
 fn backend(router: &Arc<Netns>, number: u8) -> Result<Backend> {
     let name = format!("web-{number}");
     let ns = namespace(&name)?;
@@ -327,8 +329,8 @@ fn backend(router: &Arc<Netns>, number: u8) -> Result<Backend> {
     Ok(Backend { _decap: decap, _server: server, _ns: ns })
 }
 
-/// The router's configuration. What says GRACEFUL_SHUTDOWN is a last resort to it, as RFC 8326
-/// section 4 asks of a receiver.
+/// Returns the router's configuration. Routes with GRACEFUL_SHUTDOWN are its last resort, as RFC
+/// 8326 section 4 requires of a receiver.
 fn frr(plan: &Plan) -> String {
     let (mut sessions, mut active) = (String::new(), String::new());
     for number in [1, 2] {

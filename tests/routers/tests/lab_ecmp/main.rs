@@ -1,10 +1,10 @@
-//! ECMP over two appliances by a real router: one is drained, and killed in part and whole, while
-//! clients have connections through both.
+//! ECMP over two appliances with a real router: one is drained, partly killed and completely
+//! killed, while clients have connections through both.
 //!
-//! Tunnel services lose no connection: which backend a flow goes to follows from the flow and the
-//! tables, and both appliances have the same seed and so the same tables. NAT services lose the
-//! connections that went by the appliance that is left: what was rewritten how is known to it
-//! alone. They are counted here; new connections go on at once.
+//! Tunnel services lose no connection: the backend of a flow depends only on the flow and the
+//! tables, and both appliances have the same seed and therefore the same tables. NAT services
+//! lose the connections of the appliance that traffic leaves, which alone has their translations.
+//! They are counted here; new connections succeed immediately.
 
 mod appliance;
 mod fleet;
@@ -24,23 +24,23 @@ use traffic::{LASTING, Traffic, nothing_was_lost};
 
 type Outcome = Result<(), Box<dyn Error>>;
 
-/// One at a time: four daemons on two cores would measure each other.
+/// Serializes the tests: four daemons on two cores would disturb each other's measurements.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Answers of each client that show that it goes on.
+/// Responses of each client that show that it continues.
 const SOME: u64 = 100;
 
-/// So many new connections show that they work.
+/// The number of new connections that show that they work.
 const NEW: u64 = 60;
 
-/// How long a drain says GRACEFUL_SHUTDOWN: longer than what is looked at meanwhile.
+/// How long a drain announces GRACEFUL_SHUTDOWN: longer than the checks in the meantime.
 const SHUTDOWN: Duration = Duration::from_secs(15);
 
-/// Waits until the clients get on and both appliances carry their share of it.
+/// Waits until the clients progress and both appliances carry their share.
 fn both_carry(fleet: &Fleet, traffic: &Traffic) -> Outcome {
     let packets = || -> Result<[u64; 2], Box<dyn Error>> {
         let [one, two] = &fleet.appliances;
@@ -56,7 +56,7 @@ fn both_carry(fleet: &Fleet, traffic: &Traffic) -> Outcome {
     Ok(())
 }
 
-/// The packet equation of the appliances whose poll loop was never killed.
+/// Checks the packet equation of the appliances whose poll loop was never killed.
 fn accounts(fleet: &mut Fleet, numbers: &[usize]) -> Outcome {
     for number in numbers {
         let totals = fleet.appliances[*number].even()?;
@@ -65,17 +65,17 @@ fn accounts(fleet: &mut Fleet, numbers: &[usize]) -> Outcome {
     Ok(())
 }
 
-/// Why the router leaves an appliance. BGP's own hold time would do it as well, 90 s later.
+/// Why the router stops using an appliance. BGP's hold time would cause it as well, 90 s later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cause {
-    /// BFD heard nothing for its detection time, and the router ended the session.
+    /// BFD received nothing for its detection time, and the router ended the session.
     Bfd,
-    /// The appliance withdrew its routes or marked them; the session stays.
+    /// The appliance withdrew its routes or marked them; the session remains.
     Update,
 }
 
-/// Waits until the router sends to the second appliance alone, prints how long that took, and
-/// checks that it happened for this reason.
+/// Waits until the router routes to the second appliance alone, prints the time, and checks the
+/// cause.
 #[track_caller]
 fn moves(fleet: &Fleet, what: &str, begun: Instant, cause: Cause, sessions: u64) -> Outcome {
     if cause == Cause::Bfd {
@@ -110,7 +110,7 @@ fn a_drained_appliance_is_left_and_comes_back_without_a_lost_connection() -> Out
     let begun = Instant::now();
     fleet.appliances[0].drain(false)?;
     moves(&fleet, "drained", begun, Cause::Update, sessions)?;
-    // What was on its way is through before the clients have got on.
+    // Packets under way have arrived before the clients have made progress.
     traffic.goes_on(SOME)?;
     let before = fleet.appliances[0].packets()?;
     traffic.goes_on(SOME)?;
@@ -126,7 +126,7 @@ fn a_drained_appliance_is_left_and_comes_back_without_a_lost_connection() -> Out
     Ok(())
 }
 
-/// The poll loop of the first appliance dies under load, and comes back.
+/// The poll loop of the first appliance is killed under load, and restarted.
 fn fastpath_dies(way: Way, cause: Cause) -> Outcome {
     let _alone = alone();
     let mut fleet = Fleet::start(&Plan::new(Mode::Tunnel, way))?;
@@ -150,8 +150,8 @@ fn fastpath_dies(way: Way, cause: Cause) -> Outcome {
 
 #[test]
 fn a_killed_fastpath_that_carried_bgp_itself_is_left_because_bfd_goes_down() -> Outcome {
-    // The kernel's programs live on without their loader, and BFD with them. slowpath withdraws
-    // then.
+    // The XDP programs, and with them BFD, survive their loader. slowpath then withdraws the
+    // routes.
     let is_xdp = Plane::asked().is_xdp();
     fastpath_dies(Way::Data, if is_xdp { Cause::Update } else { Cause::Bfd })
 }
@@ -170,8 +170,8 @@ fn a_killed_slowpath_changes_no_route_and_loses_nothing() -> Outcome {
     let (sessions, routes, (_, before)) = (fleet.sessions(1)?, fleet.monitor()?, fleet.routed()?);
 
     fleet.appliances[0].weir.kill_slowpath()?;
-    // The router hears the connection's end first, so that it waits for the appliance to come back;
-    // that BFD then goes down as well is no news to it.
+    // The router sees the end of the connection first, so that it waits for the restart; that BFD
+    // then goes down as well changes nothing.
     fleet.until_bfd_is(1, false)?;
     traffic.goes_on(SOME)?;
     assert_eq!(fleet.routed()?.0, Some([true, true]));
@@ -195,7 +195,7 @@ fn a_dead_appliance_is_left_because_bfd_goes_down_without_a_lost_connection() ->
     both_carry(&fleet, &traffic)?;
 
     let (sessions, begun) = (fleet.sessions(1)?, Instant::now());
-    // The link first: nothing is said any more, not even that connections end.
+    // The link first: nothing more is sent, not even the ends of connections.
     fleet.appliances[0].link(false)?;
     fleet.appliances[0].kill()?;
     moves(&fleet, "appliance dead", begun, Cause::Bfd, sessions)?;
@@ -212,7 +212,7 @@ fn a_dead_appliance_is_left_because_bfd_goes_down_without_a_lost_connection() ->
     Ok(())
 }
 
-/// New connections, one after the other by four clients, are all answered.
+/// Checks that new connections, one after the other by four clients, are all served.
 fn new_connections_work(fleet: &Fleet) -> Outcome {
     let begun = Instant::now();
     let seen = fleet.new_connections(NEW)?.finish()?;
@@ -221,7 +221,7 @@ fn new_connections_work(fleet: &Fleet) -> Outcome {
     Ok(())
 }
 
-/// The first appliance was left: the connections that went by it are lost, and no others.
+/// Checks that, when traffic leaves the first appliance, exactly its connections are lost.
 fn those_of_one_are_lost(fleet: &Fleet, traffic: &Traffic, flows: u64) -> Outcome {
     new_connections_work(fleet)?;
     traffic.until_lost(flows)?;
@@ -231,8 +231,8 @@ fn those_of_one_are_lost(fleet: &Fleet, traffic: &Traffic, flows: u64) -> Outcom
     Ok(())
 }
 
-/// The first appliance comes back: the router sends it connections that the other one knows. These
-/// are lost as well, and those that stay are not.
+/// Checks the return of the first appliance: the router sends it connections of the other one.
+/// These are lost as well, and the remaining ones are not.
 fn some_are_lost_as_it_comes_back(fleet: &Fleet, traffic: &Traffic) -> Outcome {
     let before = traffic.lost();
     fleet.until_routed([true, true])?;
@@ -260,8 +260,8 @@ fn a_drained_nat_appliance_says_graceful_shutdown_and_loses_only_what_went_by_it
     let (sessions, begun) = (fleet.sessions(1)?, Instant::now());
     fleet.appliances[0].drain(false)?;
     moves(&fleet, "drained, GRACEFUL_SHUTDOWN", begun, Cause::Update, sessions)?;
-    // The router has another way and takes it at once. Until all use that, nobody meets a route
-    // that leads nowhere; but it moves flows, for it knows of none.
+    // The router has another route and uses it immediately. Until all routers do, no packet is
+    // routed to a dead end; but flows move, since the router keeps no flow state.
     assert_eq!(fleet.announced(1)?.as_deref(), Some("graceful-shutdown"));
     those_of_one_are_lost(&fleet, &traffic, flows)?;
     wait_for("the withdrawal", SHUTDOWN + PATIENCE, || {

@@ -1,4 +1,4 @@
-//! What a router's kernel did to its routes to the frontends.
+//! Records the changes of a router kernel's routes to the frontends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,22 +9,22 @@ use tests::lab::process::Process;
 
 use crate::fleet::{FRONTEND, FRONTEND6};
 
-/// Writes down each change of a route, and misses none: what is told, the kernel has done.
+/// Records every change of a route that the kernel reports.
 pub struct Monitor {
     process: Process,
     router: Arc<Netns>,
-    /// Removed with it.
+    /// Removed on drop.
     _folder: Folder,
 }
 
-/// Routes that say to the reader how far the account has come; documentation's, to nobody.
+/// Routes in documentation prefixes that mark the reader's position in the record.
 const MARKS: [&str; 2] = ["198.51.100.1", "198.51.100.2"];
 
-/// In front of what is gone.
+/// The prefix of a removal.
 const DELETED: &str = "Deleted ";
 
 impl Monitor {
-    /// Begins.
+    /// Starts recording.
     pub fn start(router: &Arc<Netns>) -> Result<Monitor> {
         let folder = Folder::new()?;
         let args = ["monitor", "route", "nexthop"].map(str::to_owned);
@@ -35,7 +35,7 @@ impl Monitor {
         Ok(monitor)
     }
 
-    /// Changes another route again and again until that is told.
+    /// Changes a marker route repeatedly until the change is recorded.
     fn mark(&self, address: &str) -> Result<()> {
         wait_for("the monitor of routes", PATIENCE, || {
             self.router.ip(&[
@@ -49,8 +49,8 @@ impl Monitor {
         .map(drop)
     }
 
-    /// All changes of routes to the frontends and of groups of next hops so far, but those that
-    /// wrote `before`, what `ip route show` said, once more.
+    /// Returns all changes so far of routes to the frontends and of next-hop groups, except those
+    /// that rewrite `before`, the output of `ip route show`.
     pub fn changes(&self, before: &str) -> Result<Vec<String>> {
         self.mark(MARKS[1])?;
         let frontends = [FRONTEND.to_string(), FRONTEND6.to_string()];
@@ -58,7 +58,7 @@ impl Monitor {
             let route = frontends.iter().any(|frontend| line.contains(frontend.as_str()));
             route || line.trim_start_matches(DELETED).starts_with("id ")
         };
-        // FRR's zebra writes an IPv6 route that is equal by removing it first.
+        // FRR's zebra rewrites an equal IPv6 route by removing it first.
         let equal = |line: &&str| before.contains(line.trim_start_matches(DELETED).trim_end());
         let log = self.process.log();
         Ok(log.lines().filter(about).filter(|line| !equal(line)).map(str::to_owned).collect())

@@ -1,4 +1,4 @@
-//! Clients that ask all the time: on connections that last, and on a new one for each request.
+//! Clients that send requests continuously: on long-lived connections, and on a new one for each.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -8,18 +8,19 @@ use tests::lab::client::{Client, Load, Seen};
 
 use crate::fleet::{FRONTEND, FRONTEND6, HTTP};
 
-/// Connections that last. Of 24 flows all take one of two ways once in eight million times.
+/// Long-lived connections. All 24 flows take the same one of two routes once in eight million
+/// times.
 pub const LASTING: u64 = 24;
-/// How long clients may take to get somewhere.
+/// The time limit for the clients' progress.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The running clients, by name: `steady` and `steady6` keep their connections, `fresh` begins one
+/// The running clients, by name: `steady` and `steady6` keep their connections, `fresh` opens one
 /// for each request.
 pub struct Traffic(Vec<(&'static str, Client)>);
 
 impl Traffic {
-    /// Starts those that keep their connections, and with `fresh` the others; `sources` are the
-    /// IPv4 clients' addresses.
+    /// Starts the clients that keep their connections, and with `fresh` the others; `sources` are
+    /// the IPv4 clients' addresses.
     pub fn start(ns: &Netns, sources: &[IpAddr], fresh: bool) -> Result<Traffic> {
         let (four, six) = (SocketAddr::from((FRONTEND, HTTP)), SocketAddr::from((FRONTEND6, HTTP)));
         let steady = Load {
@@ -37,17 +38,17 @@ impl Traffic {
         Ok(Traffic(all.map(start).collect::<Result<_>>()?))
     }
 
-    /// What each saw so far.
+    /// Returns the clients' results so far.
     pub fn seen(&self) -> Vec<(&'static str, Seen)> {
         self.0.iter().map(|(name, client)| (*name, client.seen())).collect()
     }
 
-    /// Connections that ended under their clients so far.
+    /// Returns the connections that failed so far.
     pub fn lost(&self) -> u64 {
         self.seen().iter().map(|(_, seen)| seen.failed).sum()
     }
 
-    /// Waits until so many connections were lost.
+    /// Waits until this many connections failed.
     pub fn until_lost(&self, wanted: u64) -> Result<()> {
         wait_for(&format!("{wanted} lost connections"), PATIENCE, || {
             let lost = self.lost();
@@ -56,7 +57,7 @@ impl Traffic {
         .map(drop)
     }
 
-    /// Waits until each client has so many more answers; those that failed don't count.
+    /// Waits until each client has `more` further responses; failed requests do not count.
     pub fn goes_on(&self, more: u64) -> Result<()> {
         let before = self.seen();
         wait_for(&format!("{more} more answers each"), PATIENCE, || {
@@ -68,14 +69,15 @@ impl Traffic {
         .map(drop)
     }
 
-    /// Lets each client come to the end of the request that it is at.
+    /// Lets each client complete its current request, and returns the results.
     pub fn finish(self) -> Result<Vec<(&'static str, Seen)>> {
         self.0.iter().for_each(|(_, client)| client.no_more());
         self.0.into_iter().map(|(name, client)| Ok((name, client.finish()?))).collect()
     }
 }
 
-/// Every request was answered, every connection that was to last did, and by one backend.
+/// Asserts that every request was answered and every long-lived connection stayed with one
+/// backend.
 #[track_caller]
 pub fn nothing_was_lost(clients: &[(&'static str, Seen)]) {
     for (name, seen) in clients {

@@ -1,4 +1,5 @@
-//! What tests ask the tables, and the asking itself: compiled for the kernel and for the host.
+//! Queries of the tables by tests, and their evaluation: compiled for the kernel and for the
+//! host.
 
 use packet::addr::Addr;
 use packet::flow::{FlowKey, Side};
@@ -7,26 +8,26 @@ use tables::flow::{Answer, Flows, Forward, GatewayLeg, InsertError, NewFlow, Opt
 use tables::fragment::{FragmentKey, FragmentTarget, Fragments};
 use tables::set::TableSet;
 
-/// [`Asked::outcome`]: there is none.
+/// [`Asked::outcome`]: no result.
 pub const MISSED: u32 = u32::MAX;
-/// [`Asked::sides`]: the front key's high end begins.
+/// [`Asked::sides`]: the front key's high end is the initiator.
 pub const FRONT_HIGH: u8 = 1;
 /// [`Asked::sides`]: there is a back key.
 pub const BACK: u8 = 2;
-/// [`Asked::sides`]: the back key's high end begins.
+/// [`Asked::sides`]: the back key's high end is the initiator.
 pub const BACK_HIGH: u8 = 4;
 
-/// A question with its answer.
+/// A query with its result.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Asked {
-    /// Scope key of a frontend's question.
+    /// Scope key of a frontend query.
     pub scope_key: u64,
-    /// A hash to pick by.
+    /// The hash that selects a backend.
     pub hash: u64,
-    /// The answer in one number, or [`MISSED`].
+    /// The result as one number, or [`MISSED`].
     pub outcome: u32,
-    /// More of it.
+    /// Further results.
     pub more: [u32; 5],
     /// Second of the region's clock.
     pub now_s: u32,
@@ -34,31 +35,31 @@ pub struct Asked {
     pub option_len: u32,
     /// A NAT port map.
     pub nat_map: u32,
-    /// What a leg is recognised by.
+    /// The digest of a leg.
     pub digest: u32,
-    /// A range of ports.
+    /// The first port of a range.
     pub first: u16,
-    /// Its last.
+    /// The last port of a range.
     pub last: u16,
     /// A port.
     pub port: u16,
-    /// A protocol.
+    /// A protocol number.
     pub proto: u8,
     /// [`FRONT_HIGH`], [`BACK`], [`BACK_HIGH`].
     pub sides: u8,
-    /// A destination.
+    /// A destination address.
     pub addr: Addr,
-    /// A flow's key on the gateway's side, the one that is looked for.
+    /// A flow's key on the gateway's side, by which it is looked up.
     pub front: FlowKey,
     /// A flow's key on the backend's side.
     pub back: FlowKey,
-    /// What becomes of it.
+    /// How the flow is forwarded.
     pub forward: Forward,
-    /// Where it comes from.
+    /// Its gateway leg.
     pub gateway: GatewayLeg,
     /// Its options.
     pub options: OptionRoom,
-    /// What was found of it.
+    /// The data for answers of the flow.
     pub answer: Answer,
 }
 
@@ -66,7 +67,7 @@ fn side(high: bool) -> Side {
     if high { Side::High } else { Side::Low }
 }
 
-/// Which service answers at `addr:port`, and which backend it picks.
+/// Looks up the service at `addr:port`, and the backend that it selects.
 #[inline(always)]
 pub fn frontend(asked: &mut Asked, set: &TableSet<'_>) {
     (asked.outcome, asked.more[0]) = (MISSED, MISSED);
@@ -84,7 +85,7 @@ pub fn frontend(asked: &mut Asked, set: &TableSet<'_>) {
     asked.more[1] = u32::from(hop.mtu) << 16 | u32::from(hop.known) << 8 | u32::from(hop.arm);
 }
 
-/// The flow to be.
+/// Fills in a new flow.
 #[inline(always)]
 pub fn new_flow(asked: &Asked, to: &mut NewFlow) {
     to.front = asked.front;
@@ -98,7 +99,7 @@ pub fn new_flow(asked: &Asked, to: &mut NewFlow) {
     to.idle_s = 0;
 }
 
-/// What `front` leads to, and what is known of it.
+/// Looks up the flow of `front`, and its state.
 #[inline(always)]
 pub fn find(asked: &mut Asked, flows: &Flows<'_>) {
     asked.outcome = MISSED;
@@ -108,7 +109,7 @@ pub fn find(asked: &mut Asked, flows: &Flows<'_>) {
     flows.touch(&hit, asked.now_s);
 }
 
-/// What an answer of the flow needs.
+/// Looks up the data for an answer of the flow.
 #[inline(always)]
 pub fn answer(asked: &mut Asked, flows: &Flows<'_>) {
     asked.outcome = MISSED;
@@ -120,7 +121,7 @@ pub fn answer(asked: &mut Asked, flows: &Flows<'_>) {
     }
 }
 
-/// Notes a leg that a packet came with.
+/// Records the leg of a packet.
 #[inline(always)]
 pub fn leg(asked: &Asked, options: Options<'_>, flows: &Flows<'_>) -> u32 {
     let Some(hit) = flows.find(flows.hash(&asked.front), &asked.front) else { return MISSED };
@@ -128,7 +129,7 @@ pub fn leg(asked: &Asked, options: Options<'_>, flows: &Flows<'_>) -> u32 {
     flows.update_gateway(&hit, from_initiator, &asked.gateway, options, asked.digest) as u32
 }
 
-/// Who began the flow of `front`; the same flow by its path.
+/// Looks up the initiator of the flow of `front`, and the same flow by its path.
 #[inline(always)]
 pub fn ends(asked: &mut Asked, flows: &Flows<'_>) {
     asked.outcome = MISSED;
@@ -143,14 +144,14 @@ pub fn ends(asked: &mut Asked, flows: &Flows<'_>) {
     asked.more = [front.entry, front.stamp, front.path, front.digest, stamp];
 }
 
-/// Ends the flow of `front`.
+/// Removes the flow of `front`.
 #[inline(always)]
 pub fn remove(asked: &Asked, flows: &Flows<'_>) -> u32 {
     let Some(hit) = flows.find(flows.hash(&asked.front), &asked.front) else { return MISSED };
     flows.remove(&hit).map_or(MISSED - 1, |ended| ended.scope)
 }
 
-/// The path of a flow that was begun, or why none was.
+/// Returns the path of a new flow, or why it could not be inserted.
 #[inline(always)]
 pub fn begun(done: Result<tables::flow::Hit, InsertError>) -> u32 {
     match done {
@@ -164,7 +165,7 @@ pub fn begun(done: Result<tables::flow::Hit, InsertError>) -> u32 {
     }
 }
 
-/// Remembers a datagram, and finds it.
+/// Inserts a datagram, and looks it up.
 #[inline(always)]
 pub fn remember(asked: &mut Asked, fragments: &Fragments<'_>) {
     let (scope, proto) = (asked.front.scope, asked.proto);
@@ -179,7 +180,7 @@ pub fn remember(asked: &mut Asked, fragments: &Fragments<'_>) {
     };
 }
 
-/// Finds a datagram.
+/// Looks up a datagram.
 #[inline(always)]
 pub fn datagram(asked: &mut Asked, fragments: &Fragments<'_>) {
     let (scope, proto) = (asked.front.scope, asked.proto);

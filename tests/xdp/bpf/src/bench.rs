@@ -1,9 +1,9 @@
-//! Writes packets of many flows and hands each to the journey, for measurements.
+//! Writes packets of many flows and passes each to the packet path, for measurements.
 //!
-//! The kernel's test run passes the frame on as the last run left it, so a journey that is simply
-//! repeated puts tunnel into tunnel. This program brings the frame back to its length, writes all
-//! of it with the next flow's addresses, and goes on to the program in [`NEXT`] by a tail call.
-//! Without a program in [`NEXT`] only the writing is measured, and can be subtracted.
+//! The kernel's test run passes the frame on as the last run left it, so repeated runs would nest
+//! tunnels. This program restores the frame's length, rewrites all of it with the next flow's
+//! addresses, and tail-calls the program in [`NEXT`]. Without a program in [`NEXT`] only the
+//! writing is measured, and can be subtracted.
 #![no_std]
 #![no_main]
 
@@ -21,30 +21,30 @@ use aya_ebpf::programs::XdpContext;
 use frame::{length, move_start, window};
 use packet::window::Short;
 
-/// The longest frame, in words.
+/// The longest frame, in 64-bit words.
 const WORDS: usize = 21;
-/// Packets of a round, at most: requests and answers of 65,536 flows.
+/// The maximum number of packets of a round: requests and answers of 65,536 flows.
 const PACKETS: usize = 1 << 17;
 
-/// A frame without what differs from flow to flow.
+/// A frame without the fields that differ between flows.
 #[repr(C)]
 pub struct Template {
-    /// Bytes of the frame, even.
+    /// Bytes of the frame, an even number.
     len: u32,
     /// Offset of the inner IP packet.
     inner: u32,
-    /// 1 where the inner packet is IPv6.
+    /// 1 if the inner packet is IPv6, otherwise 0.
     v6: u32,
     /// Sum of the inner IPv4 header without checksum and addresses.
     sum: u32,
-    /// The same of the outer header; 0 where it is IPv6.
+    /// Sum of the outer header; 0 if it is IPv6.
     outer_sum: u32,
-    /// Offset of the last word of the outer source, which then differs by flow; or 0.
+    /// Offset of the last word of the outer source, if it differs between flows; otherwise 0.
     outer: u32,
     frame: [u64; WORDS],
 }
 
-/// What differs from flow to flow, host order.
+/// The fields that differ between flows, in host order.
 #[repr(C)]
 pub struct Ends {
     /// Last word of the inner source.
@@ -57,12 +57,12 @@ pub struct Ends {
     outer: u32,
 }
 
-/// What user space asks for, and how far it is. Packet `turn & mask` is next.
+/// The parameters from user space, and the position. Packet `turn & mask` is next.
 #[repr(C)]
 pub struct Feed {
     turn: u64,
     mask: u64,
-    /// Of even and of odd packets.
+    /// The templates of even and of odd packets.
     templates: [Template; 2],
 }
 
@@ -70,11 +70,11 @@ pub struct Feed {
 static FEED: Array<Feed, 1> = Array::new();
 #[btf_map]
 static ENDS: Array<Ends, PACKETS> = Array::new();
-/// What is measured, in its only place.
+/// The program under measurement, at index 0.
 #[map]
 static NEXT: ProgramArray = ProgramArray::with_max_entries(1, 0);
 
-/// The next packet.
+/// Writes the next packet and passes it on.
 #[xdp(frags)]
 pub fn feed(ctx: XdpContext) -> u32 {
     let Some(feed) = FEED.get_ptr_mut(0) else { return XDP_DROP };
@@ -100,7 +100,7 @@ fn write(ctx: &XdpContext, template: &Template, ends: &Ends) -> Result<(), Short
     let mut at = 0;
     for word in &template.frame {
         if at + 8 > len {
-            // Bytes behind the last whole word.
+            // Bytes after the last whole word.
             for half in 0..3 {
                 if at + 2 * half < len {
                     w.store(at + 2 * half, (*word >> (16 * half)) as u16)?;
@@ -135,7 +135,7 @@ fn halves(word: u32) -> u32 {
     (word >> 16) + (word & 0xffff)
 }
 
-/// The checksum of a header whose halves have this sum.
+/// Returns the checksum of a header whose halves have this sum.
 #[inline(always)]
 fn checksum(sum: u32) -> u16 {
     !halves(halves(sum)) as u16

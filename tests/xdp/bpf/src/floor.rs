@@ -1,5 +1,6 @@
-//! Floors: what any program pays, and what one look-up, the kernel's own flow table and parsing
-//! cost. Tests ask `parse` what the kernel's copy of `packet` finds, benches subtract them.
+//! Floors: the minimum cost of any program, and the cost of one lookup, the kernel's LRU flow
+//! table and parsing. Tests read the results of `parse` in the kernel; benchmarks subtract the
+//! costs.
 #![no_std]
 #![no_main]
 
@@ -20,18 +21,18 @@ use open::Report;
 use packet::flow::HashKey;
 use packet::window::Short;
 
-/// What the last packet was.
+/// The parse result of the last packet.
 #[btf_map]
 static FOUND: Array<Report, 1> = Array::new();
-/// Lines to be looked up, as many as there are ports.
+/// The lines for lookups, one per port.
 #[btf_map]
 static LINES: Array<[u64; 8], 65536> = Array::new();
-/// Flows as the kernel itself can keep them, and other balancers have it do: Katran's sizes of key
-/// and value, room for twice as many flows as are measured.
+/// A flow table in the kernel's LRU map, as other load balancers use it: Katran's sizes of key
+/// and value, with capacity for twice as many flows as are measured.
 #[map]
 static FLOWS: LruHashMap<[u64; 5], [u64; 2]> = LruHashMap::with_max_entries(1 << 17, 0);
 
-/// Leaves everything to the kernel.
+/// Passes everything to the kernel.
 #[xdp(frags)]
 pub fn pass(_: XdpContext) -> u32 {
     XDP_PASS
@@ -43,22 +44,22 @@ pub fn nothing(_: XdpContext) -> u32 {
     XDP_DROP
 }
 
-/// Looks up one row of an array, whose number stands in the packet, as every step of the journey
-/// does that asks a table.
+/// Looks up one row of an array whose index is in the packet, as every table lookup of the packet
+/// path does.
 #[xdp(frags)]
 pub fn look_up(ctx: XdpContext) -> u32 {
-    /// Where the outer source port stands, behind Ethernet and IPv4.
+    /// Offset of the outer source port, after Ethernet and IPv4.
     const PORT: usize = 34;
     let Ok(row) = window(ctx.ctx).be16(PORT) else { return XDP_PASS };
     match LINES.get(u32::from(row)) {
-        // It is zero: nobody writes to it.
+        // It is zero: the array is never written.
         Some(line) if line[0] == 0 => XDP_DROP,
         _ => XDP_PASS,
     }
 }
 
-/// Looks up the flow of the packet inside the tunnel in the kernel's own table; one that isn't
-/// there is kept from now on. Where that packet begins is known, nothing else is done.
+/// Looks up the flow of the tunnel's inner packet in the kernel's LRU map, and inserts it if it
+/// is missing. The packet's offset is known, and nothing else is done.
 #[xdp(frags)]
 pub fn keep(ctx: XdpContext) -> u32 {
     match kept(&ctx) {
@@ -69,7 +70,7 @@ pub fn keep(ctx: XdpContext) -> u32 {
 
 #[inline(always)]
 fn kept(ctx: &XdpContext) -> Result<(), Short> {
-    /// Where the inner packet's addresses stand: behind 82 bytes, as in `bench`.
+    /// Offset of the inner packet's addresses: after 82 bytes, as in `bench`.
     const ENDS: usize = 82 + 12;
     let w = window(ctx.ctx);
     let (src, dst, ports) = (w.be32(ENDS)?, w.be32(ENDS + 4)?, w.be32(ENDS + 8)?);
@@ -83,7 +84,7 @@ fn kept(ctx: &XdpContext) -> Result<(), Short> {
     Ok(())
 }
 
-/// Says what the packet is.
+/// Records the parse result of the packet.
 #[xdp(frags)]
 pub fn parse(ctx: XdpContext) -> u32 {
     let (Some(to), Some(found)) = (FOUND.get_ptr_mut(0), stages::work()) else { return XDP_DROP };

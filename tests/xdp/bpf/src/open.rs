@@ -1,5 +1,5 @@
-//! What a packet is, as far as a flow's key: parsing and opening a GENEVE gateway's packet, without
-//! tables. Compiled for the kernel and for the host, so that tests can hold the two to each other.
+//! Parses and decapsulates a GENEVE gateway's packet up to the flow key, without tables. Compiled
+//! for the kernel and for the host, so that tests can compare the two.
 
 use packet::checksum::ipv4_header_ok;
 use packet::ethernet::Ethernet;
@@ -12,20 +12,20 @@ use packet::window::Window;
 /// GENEVE's port (RFC 8926 3.3).
 const PORT: u16 = 6081;
 
-/// It has a key.
+/// The packet has a flow key.
 pub const OPENED: u32 = 0;
-/// The outer headers are broken.
+/// The outer headers are malformed.
 pub const OUTER: u32 = 1;
 /// The outer header's checksum is wrong.
 pub const CHECKSUM: u32 = 2;
-/// It came by no GENEVE tunnel.
+/// The packet is not in a GENEVE tunnel.
 pub const PLAIN: u32 = 3;
-/// The GENEVE header or its options are broken.
+/// The GENEVE header or its options are malformed.
 pub const TUNNEL: u32 = 4;
-/// The packet inside is broken.
+/// The inner packet is malformed.
 pub const INNER: u32 = 5;
 
-/// What is found, in words that mean the same to both.
+/// The result, in a representation that is equal on both sides.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Report {
@@ -33,20 +33,20 @@ pub struct Report {
     pub hash: u64,
     /// Endpoint, attachment and cookie of the gateway's options.
     pub options: [u64; 3],
-    /// One of [`OPENED`] and the others; what else stands here counts only when it is opened.
+    /// [`OPENED`] or another outcome; the other fields are valid only with [`OPENED`].
     pub outcome: u32,
-    /// Which options are there, and 0x80 for an unknown critical one.
+    /// The options that are present, and 0x80 for an unknown critical one.
     pub present: u32,
-    /// The outermost IP packet and the one in the tunnel.
+    /// The outermost and the inner IP packet.
     pub packets: [[u32; 6]; 2],
     /// The flow's key.
     pub key: FlowKey,
-    /// Zero.
+    /// Padding, zero.
     pub pad: u32,
 }
 
 impl Report {
-    /// What `found` says after `outcome`.
+    /// Creates the report of `found` and `outcome`.
     #[inline(always)]
     pub fn of(found: &Found, outcome: u32) -> Report {
         let options = [found.endpoint, found.attachment, u64::from(found.cookie)];
@@ -56,7 +56,7 @@ impl Report {
     }
 }
 
-/// All that a header says but the addresses, which are in the key.
+/// Returns a header's fields except the addresses, which are in the key.
 #[inline(always)]
 fn words(ip: &Ip) -> [u32; 6] {
     let kind = match ip.kind {
@@ -78,7 +78,7 @@ fn words(ip: &Ip) -> [u32; 6] {
     ]
 }
 
-/// What is known of a packet. The stages write it one after the other.
+/// The state of a packet, which the stages fill in one after the other.
 #[derive(Clone, Copy, Debug)]
 pub struct Found {
     /// The flow's hash.
@@ -87,23 +87,23 @@ pub struct Found {
     pub endpoint: u64,
     /// Attachment of the gateway's options.
     pub attachment: u64,
-    /// Its key.
+    /// The flow's key.
     pub key: FlowKey,
     /// Flow cookie of the gateway's options.
     pub cookie: u32,
-    /// Which options are there, and 0x80 for an unknown critical one.
+    /// The options that are present, and 0x80 for an unknown critical one.
     pub options: u32,
     /// The outermost IP packet.
     pub outer: Ip,
-    /// The IP packet in the tunnel.
+    /// The inner IP packet.
     pub inner: Ip,
-    /// Where it begins.
+    /// The offset of the inner packet.
     pub inner_at: u16,
-    /// Its Ethernet type.
+    /// The EtherType of the inner packet.
     pub inner_type: u16,
 }
 
-/// First stage: the outer headers.
+/// First stage: parses the outer headers.
 #[inline(always)]
 pub fn outer(w: &Window<'_>, to: &mut Found) -> u32 {
     let Ok(eth) = Ethernet::parse(w) else { return OUTER };
@@ -115,8 +115,8 @@ pub fn outer(w: &Window<'_>, to: &mut Found) -> u32 {
     }
 }
 
-/// Second stage: the tunnel, when it carries the three options as AWS sends them; `None` asks for
-/// [`tunnel`].
+/// Second stage: parses the tunnel if it has AWS's three options in their usual form; `None`
+/// means that [`tunnel`] has to parse it.
 #[inline(always)]
 pub fn usual_tunnel(w: &Window<'_>, to: &mut Found) -> Option<u32> {
     let found = &to.outer;
@@ -131,7 +131,7 @@ pub fn usual_tunnel(w: &Window<'_>, to: &mut Found) -> Option<u32> {
     Some(OPENED)
 }
 
-/// Second stage, with any options.
+/// Second stage, for any options.
 #[inline(always)]
 pub fn tunnel(w: &Window<'_>, to: &mut Found) -> u32 {
     let at = to.outer.l4 + 8 + 8;
@@ -149,7 +149,7 @@ fn note(to: &mut Found, options: &geneve::GatewayOptions) {
     to.options = u32::from(options.present) | u32::from(options.unknown_critical) << 7;
 }
 
-/// Third stage: the packet inside.
+/// Third stage: parses the inner packet.
 #[inline(always)]
 pub fn inner(w: &Window<'_>, to: &mut Found) -> u32 {
     match to.inner.read(w, to.inner_at, to.inner_type) {
@@ -158,7 +158,7 @@ pub fn inner(w: &Window<'_>, to: &mut Found) -> u32 {
     }
 }
 
-/// Last stage: the key.
+/// Last stage: computes the flow key.
 #[inline(always)]
 pub fn classify(to: &mut Found, by: &HashKey) {
     let inner = &to.inner;

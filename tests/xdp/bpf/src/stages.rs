@@ -1,5 +1,5 @@
-//! The stages of `open` as functions of their own to the verifier: it looks at each once, for any
-//! packet, and not once for every way that leads to it. What they find lies in a record per CPU.
+//! The stages of `open` as separate functions for the verifier, which checks each once for any
+//! packet, and not once per path that leads to it. Their results are in a record per CPU.
 
 use crate::frame::window;
 use crate::open::{self, Found};
@@ -7,11 +7,11 @@ use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::btf_maps::PerCpuArray;
 use aya_ebpf::macros::btf_map;
 
-/// What is known of the packet that a CPU works on.
+/// The state of the packet that a CPU processes.
 #[btf_map]
 static WORK: PerCpuArray<Found, 1> = PerCpuArray::new();
 
-/// The record of this CPU.
+/// Returns the record of this CPU.
 #[inline(always)]
 pub fn work() -> Option<&'static mut Found> {
     // SAFETY: a CPU works on one packet at a time, and each stage holds the record only while it
@@ -40,7 +40,7 @@ stages! {
     stage_inner(ctx, w, found) open::inner(w, found);
 }
 
-/// Runs all stages up to the key; [`open::OPENED`] or what stopped it.
+/// Runs all stages up to the key; the error is the outcome of the stage that failed.
 #[inline(always)]
 pub fn run(ctx: *mut xdp_md) -> Result<(), u32> {
     done(stage_outer(ctx))?;

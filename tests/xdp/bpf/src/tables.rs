@@ -1,5 +1,5 @@
-//! The tables' own code in the kernel, one program for each thing that it can be asked, so that
-//! tests can hold it to the same code on the host. Question and answer lie in the map `ASKED`.
+//! The code of `tables` in the kernel, one program per query, so that tests can compare it with
+//! the same code on the host. Query and result are in the map `ASKED`.
 #![no_std]
 #![no_main]
 
@@ -29,11 +29,11 @@ static ASKED: Array<Asked, 1, 1024> = Array::new();
 
 #[inline(always)]
 fn asked() -> Option<&'static mut Asked> {
-    // SAFETY: tests run one program at a time, and nobody else has the map.
+    // SAFETY: tests run one program at a time, and nothing else uses the map.
     ASKED.get_ptr_mut(0).map(|asked| unsafe { &mut *asked })
 }
 
-/// The flow to be; it would not fit on the stack.
+/// The new flow, which does not fit on the stack.
 #[btf_map]
 static NEW: PerCpuArray<NewFlow, 1> = PerCpuArray::new();
 
@@ -51,22 +51,22 @@ macro_rules! programs {
 }
 
 programs! {
-    /// Looks a frontend up and picks a backend.
+    /// Looks up a frontend and selects a backend.
     frontend(asked) { asked::frontend(asked, &Region.tables(Region.generation())) }
-    /// Finds a flow.
+    /// Looks up a flow.
     find(asked) { asked::find(asked, &Flows::new(&Region)) }
-    /// Reads what an answer needs.
+    /// Looks up the data for an answer.
     answer(asked) { asked::answer(asked, &Flows::new(&Region)) }
-    /// Notes a gateway's leg.
+    /// Records a gateway's leg.
     leg(asked) {
         let options = Options { words: &asked.options, len: asked.option_len as usize };
         asked.outcome = asked::leg(asked, options, &Flows::new(&Region));
     }
-    /// Who began a flow, and whether it is known by its path.
+    /// Looks up the initiator of a flow, and the flow by its path.
     ends(asked) { asked::ends(asked, &Flows::new(&Region)) }
-    /// Ends a flow.
+    /// Removes a flow.
     remove(asked) { asked.outcome = asked::remove(asked, &Flows::new(&Region)) }
-    /// Begins a flow.
+    /// Inserts a flow.
     insert(asked) {
         // SAFETY: a CPU runs one program at a time.
         if let Some(new) = NEW.get_ptr_mut(0).map(|new| unsafe { &mut *new }) {
@@ -82,17 +82,17 @@ programs! {
         let port = NatPorts::new(&Region).claim(asked.nat_map, range, 0, 1);
         asked.outcome = port.map_or(asked::MISSED, u32::from);
     }
-    /// Remembers a datagram.
+    /// Inserts a datagram.
     remember(asked) { asked::remember(asked, &Fragments::new(&Region).as_owner(1, Region.epoch())) }
-    /// Finds a datagram.
+    /// Looks up a datagram.
     datagram(asked) { asked::datagram(asked, &Fragments::new(&Region)) }
-    /// Gives an endpoint its scope.
+    /// Assigns a scope to an endpoint.
     scope(asked) {
         let scope = Scopes::new(&Region);
         let scope = scope.intern(asked.proto, asked.port, asked.scope_key, asked.now_s);
         asked.outcome = scope.unwrap_or(asked::MISSED);
     }
-    /// Counts.
+    /// Increments counters.
     count(asked) {
         let page = Region.page(asked.nat_map);
         page.passage(asked.more[0], asked.more[1], asked.hash);

@@ -1,9 +1,9 @@
-//! Programs that the kernel verifies one by one.
+//! Loads programs, which the kernel verifies one by one.
 
 use aya::Ebpf;
 use aya::programs::{ProgramError, Xdp};
 
-/// What the contract allows a program, on any kernel.
+/// The maximum number of verified instructions per program, on any kernel.
 const MOST_INSTRUCTIONS: u32 = 250_000;
 
 /// Loads these programs of an object.
@@ -23,7 +23,7 @@ pub fn load(ebpf: &mut Ebpf, programs: &[&str]) {
     }
 }
 
-/// A program of an object by its name.
+/// Returns a program of an object by its name.
 pub fn program<'a>(ebpf: &'a mut Ebpf, name: &str) -> &'a mut Xdp {
     let program = ebpf.program_mut(name).unwrap_or_else(|| panic!("no program {name}"));
     program.try_into().expect("all are XDP programs")

@@ -22,7 +22,7 @@ impl Mapped {
         let bytes = bytes.next_multiple_of(4096);
         let protect = libc::PROT_READ | libc::PROT_WRITE;
         let fd = map.fd().as_fd().as_raw_fd();
-        // SAFETY: a new mapping of an open map, address chosen by the kernel.
+        // SAFETY: a new mapping of an open map, at an address that the kernel chooses.
         #[expect(unsafe_code, reason = "a system call that std has not")]
         let at =
             unsafe { libc::mmap(std::ptr::null_mut(), bytes, protect, libc::MAP_SHARED, fd, 0) };
@@ -33,7 +33,7 @@ impl Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: mapped by us with exactly these bytes.
+        // SAFETY: mapped by `Mapped::of` with exactly these bytes.
         #[expect(unsafe_code, reason = "gives back what was mapped")]
         unsafe {
             libc::munmap(self.start.cast(), self.bytes);
@@ -41,7 +41,7 @@ impl Drop for Mapped {
     }
 }
 
-/// The tables in the kernel, and the questions for them.
+/// The tables in the kernel, and the map of the queries.
 pub struct Kernel<A> {
     ebpf: Ebpf,
     sections: Vec<(Section, Mapped)>,
@@ -50,7 +50,7 @@ pub struct Kernel<A> {
 }
 
 impl<A: Copy> Kernel<A> {
-    /// A copy of a region in maps of its own, and its programs.
+    /// Copies a region into new maps, and loads its programs.
     pub fn new(region: &Region, programs: &[&str]) -> Kernel<A> {
         let told = Told::new(region.sizes(), region.hash_seed(), 1);
         let terms = region.layout().terms();
@@ -63,7 +63,7 @@ impl<A: Copy> Kernel<A> {
         }
         let mut ebpf = loader.load(xdp_test_programs::TABLES).unwrap_or_else(|e| panic!("{e:?}"));
         load(&mut ebpf, programs);
-        // Names, rings and status lines are no business of the kernel's program.
+        // Names, rings and status lines are not used by the XDP program.
         let used = |term: &&Term| term.count > 0 && ebpf.map(term.section.map_name()).is_some();
         let mapped = |term: &Term| {
             let bytes = term.count * term.bytes_each;
@@ -77,11 +77,11 @@ impl<A: Copy> Kernel<A> {
         kernel
     }
 
-    /// Makes the maps say what the region says.
+    /// Copies the region's contents into the maps.
     pub fn copy_from(&self, region: &Region) {
         for (section, mapped) in &self.sections {
             let (start, bytes) = region.section_ptr(*section);
-            // SAFETY: both have these bytes, and nobody writes to either meanwhile.
+            // SAFETY: both have these bytes, and neither is written concurrently.
             #[expect(unsafe_code, reason = "a section's bytes")]
             unsafe {
                 mapped.start.copy_from_nonoverlapping(start, bytes);
@@ -89,7 +89,8 @@ impl<A: Copy> Kernel<A> {
         }
     }
 
-    /// The sections in which the maps differ from the region, and the first byte that does.
+    /// Returns the sections in which the maps differ from the region, and the first differing
+    /// byte.
     pub fn differs(&self, region: &Region) -> Vec<(Section, usize)> {
         let first = |(section, mapped): &(Section, Mapped)| {
             let (start, bytes) = region.section_ptr(*section);
@@ -104,7 +105,7 @@ impl<A: Copy> Kernel<A> {
         self.sections.iter().filter_map(first).collect()
     }
 
-    /// Asks a program, and what it answers.
+    /// Runs a program on a query, and returns the result.
     pub fn ask(&mut self, name: &str, asked: &A) -> A {
         let at = self.asked.start.cast::<A>();
         // SAFETY: the map's value is an `A`, laid out alike for both, and no program runs now.
