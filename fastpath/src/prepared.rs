@@ -77,6 +77,14 @@ impl Default for Prepared {
 }
 
 impl Prepared {
+    /// Drops all templates. Required at least every `KEPT_S`: a released scope can be given to
+    /// another endpoint, whose packets must not carry the former endpoint's options.
+    pub fn forget(&mut self) {
+        if !self.is_empty() {
+            *self = Prepared::default();
+        }
+    }
+
     /// Prefetches the entry that [`Prepared::find`] will read.
     #[inline(always)]
     pub fn prefetch(&self, key: &Key) {

@@ -3,7 +3,7 @@
 
 use super::setups::{Setup, aws_chain};
 use super::world::*;
-use super::{Case, Step, arrives, case};
+use super::{Case, Step, arrives, case, wait};
 use crate::frames::{Frame, Ip, aws_options, error, option, udp};
 
 /// The outer headers of one direction: the gateway's node and port, and all options.
@@ -16,8 +16,12 @@ struct Way {
 }
 
 fn way(node: &'static str, attachment: u64, cookie: u32) -> Way {
-    let options = aws_options(ENDPOINT, attachment, cookie);
-    Way { node, options, own: origin_options(ENDPOINT, node, cookie, ANY_TAG) }
+    way_of(ENDPOINT, node, attachment, cookie)
+}
+
+fn way_of(endpoint: u64, node: &'static str, attachment: u64, cookie: u32) -> Way {
+    let options = aws_options(endpoint, attachment, cookie);
+    Way { node, options, own: origin_options(endpoint, node, cookie, ANY_TAG) }
 }
 
 /// Creates a way with more options than fit in the flow's record.
@@ -221,9 +225,22 @@ fn errors_and_fragments() -> Vec<Case> {
     ]
 }
 
-/// Returns all cases of this file.
+/// An endpoint that gets the scope of the usual one: the only endpoint for which the flow of
+/// [`syn`] has the same hash, and so the same outer port, as with the usual one.
+const SUCCESSOR: u64 = 0x201e;
+
+fn scopes() -> Vec<Case> {
+    let (first, successor) = (way(ONE, 0, 1), way_of(SUCCESSOR, ONE, 0, 1));
+    vec![case(
+        "An endpoint that takes over the scope of an idle one is named in its own packets.",
+        Setup { max_scopes: 8, ..aws_chain().named("chain, eight scopes") },
+        vec![first.there(syn()), wait(200), wait(200), successor.there(syn())],
+    )]
+}
+
+/// All cases of this file.
 pub fn cases() -> Vec<Case> {
-    [each_its_own(), long_options(), without_room(), errors_and_fragments()]
+    [each_its_own(), long_options(), without_room(), errors_and_fragments(), scopes()]
         .into_iter()
         .flatten()
         .collect()

@@ -88,6 +88,7 @@ impl Lcore<'_> {
     fn forget_scopes(&self) {
         self.last_scope.set(NO_SCOPE);
         self.familiar.borrow_mut().forget();
+        self.prepared.borrow_mut().forget();
     }
 
     /// Sweeps as many path records as the time since the last sweep requires.

@@ -154,8 +154,7 @@ pub trait Machine: Send + 'static {
     ) -> Vec<Effect<Self::Call, Self::Tunnels, Self::Kept>>;
     /// Returns true if the appliance is able and the cloud sends it traffic.
     fn ready(&self) -> bool;
-    /// Returns true if the appliance is able but the cloud does not treat it so: on AWS as soon as
-    /// that is seen, on Azure if it has lasted for a minute.
+    /// Returns true if the appliance has been able for a minute but the cloud does not treat it so.
     fn differs(&self) -> bool;
     /// Returns the reason for leaving, as given to health probes, and the latest end of the
     /// process.

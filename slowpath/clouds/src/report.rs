@@ -33,8 +33,8 @@ pub struct Report {
     pub state: String,
     /// The cloud's reason for the state, if it gives one.
     pub reason: String,
-    /// True if the appliance is able but the cloud does not treat it so; on Azure only if that has
-    /// lasted for a minute or longer.
+    /// True if the appliance has been able for a minute or longer but the cloud does not treat it
+    /// so.
     pub differs: bool,
     /// Progress of the drain, while the appliance leaves.
     pub leaving: Option<Leaving>,

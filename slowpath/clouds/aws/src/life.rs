@@ -158,7 +158,7 @@ impl Machine for Life {
     }
 
     fn differs(&self) -> bool {
-        self.differs_since.is_some()
+        self.said_differs
     }
 
     fn leaving(&self) -> Option<(&'static str, Instant)> {

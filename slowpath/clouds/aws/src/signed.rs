@@ -11,6 +11,7 @@ use aws_sigv4::sign::v4;
 use aws_smithy_runtime_api::client::http::{HttpConnector, SharedHttpConnector};
 use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::byte_stream::ByteStream;
+use aws_smithy_types::byte_stream::error::Error as ByteStreamError;
 use aws_smithy_types::error::display::DisplayErrorContext;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde::Deserialize;
@@ -24,8 +25,8 @@ use clouds::failure::{Operation, Setback};
 
 /// Credentials are refreshed if they expire within this time.
 const LAST_MINUTES: Duration = Duration::from_secs(300);
-/// Maximum `Content-Length` of a response, in bytes.
-const LONGEST_ANSWER: u64 = 16 << 20;
+/// Maximum size of a response, in bytes.
+const LONGEST_ANSWER: usize = 16 << 20;
 
 /// Body of a request.
 #[derive(Clone, Debug)]
@@ -44,6 +45,20 @@ pub enum Question {
         /// The JSON body.
         body: serde_json::Value,
     },
+}
+
+/// Reads a body to its end; `None` if it is longer than [`LONGEST_ANSWER`]. The length is counted
+/// and not taken from a header: a chunked response has none.
+async fn collect(body: SdkBody) -> Result<Option<Vec<u8>>, ByteStreamError> {
+    let mut stream = ByteStream::new(body);
+    let mut all = Vec::new();
+    while let Some(chunk) = stream.try_next().await? {
+        if all.len() + chunk.len() > LONGEST_ANSWER {
+            return Ok(None);
+        }
+        all.extend_from_slice(&chunk);
+    }
+    Ok(Some(all))
 }
 
 /// Client for self-signed requests.
@@ -73,14 +88,13 @@ impl Signed {
             .map_err(|e| no_answer(DisplayErrorContext(&e).to_string()))?;
         let status = response.status();
         let after = retry_after(response.headers().get(RETRY_AFTER));
-        let length = response.headers().get("content-length").and_then(|l| l.parse::<u64>().ok());
-        if length.is_some_and(|l| l > LONGEST_ANSWER) {
-            return Err(operation.garbled(format!("it is {} bytes long", length.unwrap_or(0))));
-        }
         let body = std::mem::replace(response.body_mut(), SdkBody::empty());
-        let body = ByteStream::new(body).collect().await;
+        let body = collect(body).await;
         let body = body.map_err(|e| no_answer(DisplayErrorContext(&e).to_string()))?;
-        let body = String::from_utf8_lossy(&body.into_bytes()).into_owned();
+        let Some(body) = body else {
+            return Err(operation.garbled(format!("it is longer than {LONGEST_ANSWER} bytes")));
+        };
+        let body = String::from_utf8_lossy(&body).into_owned();
         if status.is_success() {
             return Ok(body);
         }

@@ -303,7 +303,9 @@ fn healthy_without_a_packet_for_a_minute_is_a_finding_once() {
 fn a_cloud_that_thinks_otherwise_of_our_health_is_a_finding_once() {
     let mut stage = Stage::healthy(settings(), attributes());
     stage.target = Some(target(TargetState::Unhealthy, Some("Target.FailedHealthChecks")));
-    stage.pass(300);
+    stage.pass(50);
+    assert!(!stage.life.differs(), "not for a minute yet");
+    stage.pass(250);
     assert!(stage.life.differs());
     assert_eq!(stage.count("health-differs"), 1);
     assert_eq!(stage.count("Register"), 0, "it is a target, though an unhealthy one");

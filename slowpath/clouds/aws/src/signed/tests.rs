@@ -34,6 +34,13 @@ fn the_published_vector_comes_out() {
     assert_eq!(signature, "ff11897932ad3f4e8b18135d722051e5ac45fc38421b1da7b9d196a0fe09473a");
 }
 
+#[tokio::test]
+async fn a_response_without_a_length_is_read_up_to_the_limit() {
+    let of = |bytes: usize| collect(SdkBody::from(vec![b'x'; bytes]));
+    assert_eq!(of(LONGEST_ANSWER).await.unwrap().map(|all| all.len()), Some(LONGEST_ANSWER));
+    assert_eq!(of(LONGEST_ANSWER + 1).await.unwrap(), None);
+}
+
 #[test]
 fn forms_are_quoted_and_numbered() {
     let members = Members::default()
