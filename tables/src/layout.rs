@@ -11,7 +11,7 @@ use crate::flow::places;
 pub use counts::*;
 
 /// Version of the region's format. Any change to a record, a section or their order increments it.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 
 /// Alignment of sections in bytes: no two writers share a cache line, and each section can be
 /// mapped and protected on its own.
