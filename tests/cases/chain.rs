@@ -225,15 +225,19 @@ fn errors_and_fragments() -> Vec<Case> {
     ]
 }
 
-/// An endpoint that gets the scope of the usual one: the only endpoint for which the flow of
-/// [`syn`] has the same hash, and so the same outer port, as with the usual one.
-const SUCCESSOR: u64 = 0x201e;
+/// An endpoint that, with the seed below, gets the scope that the usual one had. The flow of [`syn`]
+/// then has the same hash, and so the same outer port.
+const SUCCESSOR: u64 = 0x2004;
 
 fn scopes() -> Vec<Case> {
     let (first, successor) = (way(ONE, 0, 1), way_of(SUCCESSOR, ONE, 0, 1));
     vec![case(
         "An endpoint that takes over the scope of an idle one is named in its own packets.",
-        Setup { max_scopes: 8, ..aws_chain().named("chain, eight scopes") },
+        Setup {
+            max_scopes: 8,
+            seed: Some(0x5745_4952),
+            ..aws_chain().named("chain, eight scopes")
+        },
         vec![first.there(syn()), wait(200), wait(200), successor.there(syn())],
     )]
 }
