@@ -225,8 +225,8 @@ fn errors_and_fragments() -> Vec<Case> {
     ]
 }
 
-/// An endpoint that, with the seed below, gets the scope that the usual one had. The flow of [`syn`]
-/// then has the same hash, and so the same outer port.
+/// An endpoint that, with the seed below, gets the scope that the usual one had. The flow of
+/// [`syn`] then has the same hash, and so the same outer port.
 const SUCCESSOR: u64 = 0x2004;
 
 fn scopes() -> Vec<Case> {
