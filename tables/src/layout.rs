@@ -256,7 +256,7 @@ impl Sizes {
             Section::Tunnels => ("tunnels", s.tunnels as usize, 512, "gateway",
                 "two versions of each gateway tunnel"),
             Section::Settings => ("settings", 1, 2816, "", "two versions of what holds for all"),
-            Section::Services => ("services", s.services as usize, 256, "region.max_services",
+            Section::Services => ("services", s.services as usize, 128, "region.max_services",
                 "two versions of each service"),
             Section::ServiceNotes => ("service notes", s.services as usize, 256,
                 "region.max_services", "names, and what only dumps and restarts ask"),

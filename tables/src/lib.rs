@@ -13,7 +13,7 @@
 //! +-----------------+---------+----------+-------------------------------------------------------+
 //! | tunnels         |    512  | slowpath | the table set: two versions of each record, visible   |
 //! | settings        |  2,816  |          | by generation (`versioned`); read by `set`,           |
-//! | services        |    256  |          | written by `writer`, committed by one store           |
+//! | services        |    128  |          | written by `writer`, committed by one store           |
 //! | service notes   |    256  |          | names, and data that only dumps read (`note`)         |
 //! | frontend kinds  |    128  |          |                                                       |
 //! | frontend heads  |      4  |          | a chained hash (`lookup`)                             |

@@ -67,7 +67,7 @@ pub struct ServiceNote {
     pub table_size: u32,
 }
 
-records!(ServiceNote: 40);
+records!(ServiceNote: 32);
 
 /// A backend as a member of a service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -205,9 +205,6 @@ pub const SERVICE_FAILED_UDP_KEEP: u16 = 32;
 /// [`Service::flags`]: reset TCP connections to a failed backend.
 pub const SERVICE_FAILED_TCP_RESET: u16 = 64;
 
-/// Number of slot arrays in a service's record. Only the first is used; the others stay empty.
-pub const SLOT_ARRAYS: usize = 4;
-
 /// A run of the slot arena: `count` words from `first`. In a Maglev array, words are backend ids.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -216,17 +213,20 @@ pub struct SlotArray {
     pub first: u32,
     /// Number of slots, a prime for a Maglev array; 0 if there is no array.
     pub count: u32,
-    /// Reserved for retired arrays; always 0.
-    pub retire_s: u32,
+}
+
+impl SlotArray {
+    /// No array.
+    pub const EMPTY: SlotArray = SlotArray { first: 0, count: 0 };
 }
 
 /// A service: its policy and its selection of backends.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Service {
-    /// Slot arrays, of which only `slots[0]` is used. It is empty if at most one backend serves.
-    pub slots: [SlotArray; SLOT_ARRAYS],
-    /// The only serving backend if `slots[0]` is empty, or [`NONE`] if none serves.
+    /// The Maglev array. It is empty if at most one backend serves.
+    pub slots: SlotArray,
+    /// The only serving backend if `slots` is empty, or [`NONE`] if none serves.
     pub single: u32,
     /// Bounds of its source ranges: see [`crate::run`]. Without any, all clients are permitted.
     pub ranges: SlotArray,
@@ -269,10 +269,10 @@ pub enum WhenFailed {
 impl Service {
     /// A NAT service without backends, limits or timeouts of its own.
     pub const EMPTY: Service = Service {
-        slots: [SlotArray { first: 0, count: 0, retire_s: 0 }; SLOT_ARRAYS],
+        slots: SlotArray::EMPTY,
         single: NONE,
-        ranges: SlotArray { first: 0, count: 0, retire_s: 0 },
-        stays: SlotArray { first: 0, count: 0, retire_s: 0 },
+        ranges: SlotArray::EMPTY,
+        stays: SlotArray::EMPTY,
         affinity_s: 0,
         vni: 0,
         tcp_idle_s: 0,
@@ -404,7 +404,7 @@ pub struct Backend {
     pub pad: u32,
 }
 
-records!(Tunnel: 208, Service: 100, FrontendKey: 32, Backend: 56);
+records!(Tunnel: 208, Service: 52, FrontendKey: 32, Backend: 56);
 
 /// Maximum length of an object name (`[cluster/]namespace/name`) in bytes of UTF-8.
 pub const NAME_BYTES: usize = 120;

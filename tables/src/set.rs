@@ -242,7 +242,7 @@ impl<'r> TableSet<'r> {
     /// Selects the backend of `service` for a flow's hash, whose high half picks the slot.
     #[inline(always)]
     pub fn pick(&self, service: &Service, hash: u64) -> Option<u32> {
-        let array = &service.slots[0];
+        let array = &service.slots;
         if array.count == 0 {
             return (service.single != NONE).then_some(service.single);
         }
@@ -253,7 +253,7 @@ impl<'r> TableSet<'r> {
     #[cfg(not(target_arch = "bpf"))]
     #[inline(always)]
     pub fn prefetch_pick(&self, service: u32, hash: u64) {
-        let Some(SlotArray { first, count, .. }) = self.service(service).map(|s| s.slots[0]) else {
+        let Some(SlotArray { first, count }) = self.service(service).map(|s| s.slots) else {
             return;
         };
         if let Some(slot) = self.parts.slots.row(first.wrapping_add(slot_of(count, hash))) {

@@ -88,7 +88,7 @@ impl Walk<'_> {
     }
 
     fn choose_backend(&mut self, id: u32, service: &Service) -> Step<Backend> {
-        self.told.slots = service.slots[0].count;
+        self.told.slots = service.slots.count;
         let picked = match service.affinity_s {
             0 => {
                 let hash = self.key.map_or(0, |key| self.flows.hash(&key));
@@ -136,7 +136,7 @@ impl Walk<'_> {
     }
 
     fn pick(&mut self, service: &Service, hash: u64, what: &str) -> Option<u32> {
-        let slots = service.slots[0].count;
+        let slots = service.slots.count;
         if slots > 0 {
             // Same computation as in `TableSet::pick`.
             let slot = ((hash >> 32) * u64::from(slots)) >> 32;

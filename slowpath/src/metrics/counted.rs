@@ -165,9 +165,9 @@ fn service(known: &KnownService, set: &TableSet<'_>, counters: &Counters<'_>) ->
     let (mut all, mut table_size, mut tunnel) = (0, 0, "");
     for record in known.ids.iter().filter_map(|id| set.service(*id)) {
         tunnel = tunnel_name(record.tunnel);
-        table_size = table_size.max(record.slots[0].count);
+        table_size = table_size.max(record.slots.count);
         let only = Some(record.single).filter(|single| *single != NONE);
-        for id in set.slots(&record.slots[0]).chain(only) {
+        for id in set.slots(&record.slots).chain(only) {
             *slots.entry(id).or_default() += 1;
             all += 1;
         }

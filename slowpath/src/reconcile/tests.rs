@@ -241,7 +241,7 @@ fn the_first_file_becomes_the_first_generation_and_makes_us_able() {
     let web = "203.0.113.1".parse::<IpAddr>().unwrap().into();
     let id = set.frontend(0, &web, 80, 6).unwrap();
     let service = set.service(id).unwrap();
-    assert_eq!(service.slots[0].count, 251);
+    assert_eq!(service.slots.count, 251);
     for hash in [0, u64::MAX, 1 << 63] {
         let backend = set.backend(set.pick(service, hash).unwrap()).unwrap();
         let hop = set.next_hop(backend.next_hop).unwrap();

@@ -137,9 +137,8 @@ impl Writer<'_> {
             self.known.services.take(id);
             self.known.names.insert(name, id);
             let note = tables.service_note(id).copied().unwrap_or_default();
-            let runs = [service.ranges, service.stays, note.members, note.ranges];
-            let arrays = service.slots.into_iter().chain(runs);
-            for array in arrays.filter(|array| array.count > 0) {
+            let arrays = [service.slots, service.ranges, service.stays, note.members, note.ranges];
+            for array in arrays.into_iter().filter(|array| array.count > 0) {
                 if !self.known.arena.take_at(array.first, array.count) {
                     // Two services share slots, or slots lie outside the arena.
                     self.same("slot arena", u64::from(array.first), u64::MAX)?;
@@ -200,10 +199,9 @@ fn tables_sum(tables: &TableSet<'_>) -> u64 {
         ^ all(Section::Backends, parts.backends, at);
     for (id, service) in tables.services() {
         whole ^= name_sum(id, &parts.notes[id as usize].name());
-        for array in service.slots.iter().filter(|array| array.count > 0) {
-            whole ^= array_sum(tables, Section::Slots, id, array);
-        }
-        for (section, run) in [(BOUNDS, service.ranges), (STAYS, service.stays)] {
+        let runs =
+            [(Section::Slots, service.slots), (BOUNDS, service.ranges), (STAYS, service.stays)];
+        for (section, run) in runs {
             if run.count > 0 {
                 whole ^= array_sum(tables, section, id, &run);
             }

@@ -65,7 +65,7 @@ impl Writer<'_> {
         let count = words.len() as u32;
         let first = self.known.arena.take_last(count).ok_or_else(|| self.no_slots(count))?;
         self.pen.words(&self.parts.slots[first as usize..][..words.len()], words);
-        let run = SlotArray { first, count, retire_s: 0 };
+        let run = SlotArray { first, count };
         self.sum ^= array_sum(&self.prepared(), section, id, &run);
         Ok(run)
     }

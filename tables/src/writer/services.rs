@@ -5,7 +5,7 @@ use super::{Refusal, Writer, place};
 use crate::checksum::checksum;
 use crate::layout::Section;
 use crate::maglev::{self, Seed};
-use crate::record::{NAME_BYTES, NONE, SLOT_ARRAYS, Service, SlotArray};
+use crate::record::{NAME_BYTES, NONE, Service, SlotArray};
 
 impl Writer<'_> {
     /// Adds a service or updates the policy of the one with this name, and returns its id. `slots`,
@@ -21,20 +21,9 @@ impl Writer<'_> {
             let setting = "region.max_services";
             Refusal::Full { what: "services", setting, used, room, retired }
         })?;
-        let none = SlotArray::default();
-        let service = match self.prepared().service(id) {
-            Some(now) => {
-                let Service { slots, single, ranges, stays, .. } = *now;
-                Service { slots, single, ranges, stays, ..*policy }
-            }
-            None => Service {
-                slots: [none; SLOT_ARRAYS],
-                single: NONE,
-                ranges: none,
-                stays: none,
-                ..*policy
-            },
-        };
+        let now = self.prepared().service(id).copied().unwrap_or(Service::EMPTY);
+        let Service { slots, single, ranges, stays, .. } = now;
+        let service = Service { slots, single, ranges, stays, ..*policy };
         if known.is_none() {
             self.begin()?;
             self.known.services.take(id);
@@ -59,9 +48,7 @@ impl Writer<'_> {
             return Err(Refusal::InUse { what: "service", id, uses, users: "frontends" });
         }
         self.begin()?;
-        for array in service.slots {
-            self.release_array(id, array);
-        }
+        self.release_run(Section::Slots, id, service.slots);
         self.release_run(BOUNDS, id, service.ranges);
         self.release_run(STAYS, id, service.stays);
         self.remove_note(id)?;
@@ -91,7 +78,7 @@ impl Writer<'_> {
         if ids.len() > size as usize {
             return Err(Refusal::TableFull { backends: ids.len(), size });
         }
-        let before = service.slots[0];
+        let before = service.slots;
         let (single, slots) = match *ids {
             [] => (NONE, Vec::new()),
             [only] => (only, Vec::new()),
@@ -105,8 +92,8 @@ impl Writer<'_> {
         }
         self.begin()?;
         service.single = single;
-        service.slots[0] = self.fill_array(id, &slots)?;
-        self.release_array(id, before);
+        service.slots = self.fill_array(id, &slots)?;
+        self.release_run(Section::Slots, id, before);
         self.put_twin(Section::Services, self.parts.services, id, service)
     }
 
@@ -127,13 +114,9 @@ impl Writer<'_> {
         let first = self.known.arena.take(count).ok_or_else(|| self.no_slots(count))?;
         let run = &self.parts.slots[first as usize..][..slots.len()];
         self.pen.words(run, slots);
-        let array = SlotArray { first, count, retire_s: 0 };
+        let array = SlotArray { first, count };
         self.sum ^= array_sum(&self.prepared(), Section::Slots, service, &array);
         Ok(array)
-    }
-
-    fn release_array(&mut self, service: u32, array: SlotArray) {
-        self.release_run(Section::Slots, service, array);
     }
 }
 

@@ -128,7 +128,7 @@ fn table(set: &TableSet<'_>, service: u32, size: u32) -> Vec<(u32, u32)> {
         return vec![(service.single, size)];
     }
     let mut counts = BTreeMap::new();
-    for backend in set.slots(&service.slots[0]) {
+    for backend in set.slots(&service.slots) {
         *counts.entry(backend).or_insert(0) += 1;
     }
     counts.into_iter().collect()

@@ -42,7 +42,7 @@ fn serving(region: &Region) -> Vec<u8> {
     if service.single != tables::record::NONE {
         return vec![last(service.single)];
     }
-    let mut all: Vec<u8> = set.slots(&service.slots[0]).map(last).collect();
+    let mut all: Vec<u8> = set.slots(&service.slots).map(last).collect();
     all.sort_unstable();
     all.dedup();
     all

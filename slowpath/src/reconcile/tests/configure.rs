@@ -199,7 +199,7 @@ fn services_and_configuration_that_need_each_other_come_together() {
     assert_eq!((status.config_file.refused, status.services_file.refused), (None, None));
     let set = stage.region.tables(stage.region.generation());
     assert!(stage.region.generation() > at);
-    assert_eq!(set.services().next().unwrap().1.slots[0].count, 509);
+    assert_eq!(set.services().next().unwrap().1.slots.count, 509);
 }
 
 #[test]

@@ -15,7 +15,7 @@ fn seen(set: &TableSet<'_>) -> String {
     let mut services: Vec<_> = set
         .services()
         .map(|(id, s)| {
-            let slots = s.slots.map(|array| set.slots(&array).map(place).collect::<Vec<_>>());
+            let slots: Vec<_> = set.slots(&s.slots).map(place).collect();
             let members: Vec<_> = set.members(id).map(|m| (place(m.backend), m.weight)).collect();
             let note = set.service_note(id).map(|note| (note.made_of, note.serving));
             let ranges: Vec<_> = set.source_ranges(id).map(|range| range.addr).collect();

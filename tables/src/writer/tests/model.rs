@@ -66,7 +66,7 @@ fn read(set: &TableSet<'_>) -> Model {
     let place = |id: u32| set.backend(id).map_or(255, |b| b.addr.octets()[15]);
     let mut model = Model::default();
     for (id, service) in set.services() {
-        let mut slots: BTreeSet<u8> = set.slots(&service.slots[0]).map(place).collect();
+        let mut slots: BTreeSet<u8> = set.slots(&service.slots).map(place).collect();
         if service.single != NONE {
             slots.insert(place(service.single));
         }

@@ -119,8 +119,7 @@ fn records(writer: &Writer<'_>) -> Vec<String> {
     let mut lines = Vec::new();
     for (id, service) in set.services() {
         let name = set.service_name(id).unwrap();
-        let slots: Vec<Vec<u32>> =
-            service.slots.iter().map(|array| set.slots(array).collect()).collect();
+        let slots: Vec<u32> = set.slots(&service.slots).collect();
         let ranges: Vec<u32> = set.slots(&service.ranges).collect();
         let stays: Vec<u32> = set.slots(&service.stays).collect();
         let plain = tables::record::Service {
