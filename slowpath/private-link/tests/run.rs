@@ -287,7 +287,7 @@ async fn objects_are_looked_after_side_by_side_and_each_in_a_row() {
     }
     world.until(7_200, "all are gone", || store.list().is_empty()).await;
     let world = world.azure.world();
-    assert!(world.trespasses.is_empty());
+    assert!(world.foreign_changes.is_empty());
     assert_eq!(world.things(true).len(), 1, "the subnet alone is left");
 }
 
@@ -345,7 +345,7 @@ async fn one_of_two_has_the_lease_and_the_other_takes_it_over() {
     assert!(!stores[other].is("shop/web", Aspect::Available) && !stores[other].list()[0].held);
     runs[leader].abort();
     world.until(3_600, "the other one takes over", || available(other)).await;
-    assert!(world.azure.world().trespasses.is_empty());
+    assert!(world.azure.world().foreign_changes.is_empty());
 }
 
 /// Many random histories of three appliances, with calls that fail and hang.

@@ -103,7 +103,7 @@ fn from_nothing_to_names_that_lead_to_the_endpoint() {
         assert!(aspects.iter().all(|aspect| web.is(*aspect)));
         assert_eq!(web.status().endpoint.address, Some(ADDRESS.parse().unwrap()));
         assert_eq!(web.status().service.connections[0].state, "Approved");
-        assert!(azure.world().trespasses.is_empty());
+        assert!(azure.world().foreign_changes.is_empty());
     }
 }
 
@@ -389,7 +389,7 @@ fn each_step_that_fails_says_which() {
         }
         assert!(told.contains(&(false, reason)), "{asked} {fault:?}: {told:?}");
         assert!(web.is(Aspect::Available), "{asked} {fault:?}: {:#?}", web.status());
-        assert!(azure.world().trespasses.is_empty());
+        assert!(azure.world().foreign_changes.is_empty());
     }
 }
 
@@ -451,7 +451,7 @@ fn what_others_made_under_our_names_is_told_and_never_touched() {
     assert!(web.gone && !there(&azure, &service()) && !there(&azure, &endpoint()));
     assert!(there(&azure, &zone("example.internal")) && there(&azure, &record));
     assert!(!there(&azure, &zone("web.hypershift.local")));
-    assert!(azure.world().trespasses.is_empty(), "{:?}", azure.world().trespasses);
+    assert!(azure.world().foreign_changes.is_empty(), "{:?}", azure.world().foreign_changes);
 }
 
 #[test]
@@ -464,7 +464,7 @@ fn a_service_made_by_others_in_the_place_of_ours_stays() {
     web.delete(&azure);
     web.play(&azure, 30 * MINUTES);
     assert!(web.gone && there(&azure, &service()) && !there(&azure, &endpoint()));
-    assert!(azure.world().trespasses.is_empty());
+    assert!(azure.world().foreign_changes.is_empty());
     assert!(web.events.iter().any(|event| event.reason == "LeftAlone"));
 }
 
@@ -485,7 +485,7 @@ fn policies_are_switched_off_on_subnets_that_we_made_and_on_no_other() {
         body["properties"]["privateLinkServiceNetworkPolicies"] = "Disabled".into();
     });
     web.play(&azure, 10 * MINUTES);
-    assert!(web.is(Aspect::Available) && azure.world().trespasses.is_empty());
+    assert!(web.is(Aspect::Available) && azure.world().foreign_changes.is_empty());
     // Created by Weir: it is needed again when the service is created anew.
     let (azure, mut web) = working(0);
     azure.world().edit(&nat(), on);
@@ -531,8 +531,8 @@ fn connections_are_approved_by_subscription_and_others_wait_to_be_seen() {
     let alias = web.status().service.alias.clone();
     // Azure's automatic approval does not contain this subscription yet.
     azure.world().edit(&service(), |body| body["properties"]["autoApproval"] = json!({}));
-    assert!(azure.world().knock(OTHER, "known", alias.as_deref()));
-    assert!(azure.world().knock(STRANGE, "strange", alias.as_deref()));
+    assert!(azure.world().request_connection(OTHER, "known", alias.as_deref()));
+    assert!(azure.world().request_connection(STRANGE, "strange", alias.as_deref()));
     web.play(&azure, 12 * MINUTES);
     let states: Vec<(&str, &str)> = web
         .status()
@@ -633,7 +633,7 @@ fn deletion_rejects_connections_first_and_lets_go_last() {
     let (azure, mut web) = working(25);
     let alias = web.status().service.alias.clone();
     let id = network(OTHER, "privateEndpoints", "theirs");
-    assert!(azure.world().knock(OTHER, "theirs", alias.as_deref()));
+    assert!(azure.world().request_connection(OTHER, "theirs", alias.as_deref()));
     web.play(&azure, MINUTES);
     azure.world().asked.clear();
     web.delete(&azure);
@@ -648,7 +648,7 @@ fn deletion_rejects_connections_first_and_lets_go_last() {
     web.play(&azure, 10 * MINUTES);
     assert!(web.gone && !web.object.held);
     assert!(!there(&azure, &service()) && !there(&azure, &endpoint()));
-    assert!(there(&azure, id.as_str()) && azure.world().trespasses.is_empty());
+    assert!(there(&azure, id.as_str()) && azure.world().foreign_changes.is_empty());
     let asked = azure.world().asked.clone();
     let first = |name: &str| asked.iter().position(|asked| asked == name).unwrap();
     assert!(first("RecordSets_Delete") < first("VirtualNetworkLinks_Delete"));

@@ -59,7 +59,7 @@ pub struct World {
     /// Ids of resources that Weir created, in lower case; they are kept after a deletion.
     made: BTreeSet<String>,
     /// Changes that Weir made to resources of others.
-    pub trespasses: Vec<String>,
+    pub foreign_changes: Vec<String>,
     /// Names of the operations that were called.
     pub asked: Vec<String>,
     /// Requested delay of [`Failure::Throttled`].
@@ -81,7 +81,7 @@ impl Azure {
             rng: None,
             hanging: false,
             made: BTreeSet::new(),
-            trespasses: Vec::new(),
+            foreign_changes: Vec::new(),
             asked: Vec::new(),
             retry_after: None,
         })))
@@ -96,7 +96,7 @@ impl Azure {
 pub fn once<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(told) => Some(told),
+        Poll::Ready(output) => Some(output),
         Poll::Pending => None,
     }
 }
@@ -162,7 +162,12 @@ impl World {
     }
 
     /// Requests a connection from a foreign endpoint; returns true if Azure accepted it.
-    pub fn knock(&mut self, subscription: &str, name: &str, alias: Option<&str>) -> bool {
+    pub fn request_connection(
+        &mut self,
+        subscription: &str,
+        name: &str,
+        alias: Option<&str>,
+    ) -> bool {
         let of = |kind: &str, name: &str| sample::network(subscription, kind, name);
         let (id, subnet) = (of("privateEndpoints", name), of("virtualNetworks", "theirs"));
         let asked = json!([{ "name": name, "properties": { "privateLinkServiceId": alias } }]);
@@ -270,13 +275,13 @@ impl World {
         self.azure.pace = Duration::from_secs(takes.max(u64::from(end.is_some())));
         let outcome = |end| Outcome { operation: "*".to_owned(), end, times: Some(1) };
         self.azure.outcomes = end.map(outcome).into_iter().collect();
-        let answer = told(ask.operation, self.ask(method, ask, body, etag))?;
+        let answer = success(ask.operation, self.ask(method, ask, body, etag))?;
         if !there {
             self.made.insert(key(&ask.path));
         } else if !ask.path.contains("privateEndpointConnections") {
             let foreign = (!self.is_ours(&ask.path)).then(|| ask.path.clone());
             let touched = lost.into_iter().chain(foreign);
-            self.trespasses.extend(touched.map(|id| format!("{method} {id}")));
+            self.foreign_changes.extend(touched.map(|id| format!("{method} {id}")));
         }
         Ok(begun(ask, &answer, fault != Some(Fault::NoHandle)))
     }
@@ -289,8 +294,8 @@ impl World {
     }
 }
 
-/// Converts an error response to an error.
-fn told(operation: Operation, answer: Answer) -> Result<Answer, Setback> {
+/// Returns the response if it is one of success, else its error.
+fn success(operation: Operation, answer: Answer) -> Result<Answer, Setback> {
     if (200..300).contains(&answer.status) {
         return Ok(answer);
     }
@@ -331,23 +336,26 @@ fn progress(handle: &Handle, answer: Answer) -> Result<Progress, Setback> {
         (true, Some(_)) => failed(&body["error"]),
         (false, _) if answer.status == 202 => Progress::UnderWay { after: None },
         (false, _) if matches!(answer.status, 400 | 409) => failed(&body["error"]),
-        _ => told(POLL, answer).map(|_| Progress::Done)?,
+        _ => success(POLL, answer).map(|_| Progress::Done)?,
     })
 }
 
-/// Outcome of a call: a response, or none.
-enum Came<T> {
-    Told(Result<T, Setback>),
+/// How a call ends for its caller.
+enum CallEnd<T> {
+    /// With a response or an error.
+    Returns(Result<T, Setback>),
+    /// At its time limit.
     Hangs,
-    Ends,
+    /// With the process.
+    Killed,
 }
 
 impl Azure {
-    fn answer<'a, T: Send + 'a>(&self, came: Came<T>) -> Call<'a, T> {
-        self.world().hanging = matches!(came, Came::Hangs);
-        match came {
-            Came::Told(told) => Box::pin(ready(told)),
-            Came::Hangs | Came::Ends => Box::pin(pending()),
+    fn answer<'a, T: Send + 'a>(&self, end: CallEnd<T>) -> Call<'a, T> {
+        self.world().hanging = matches!(end, CallEnd::Hangs);
+        match end {
+            CallEnd::Returns(result) => Box::pin(ready(result)),
+            CallEnd::Hangs | CallEnd::Killed => Box::pin(pending()),
         }
     }
 
@@ -359,32 +367,32 @@ impl Azure {
     ) -> Call<'a, T> {
         let mut world = self.world();
         let fault = world.fault(operation.name);
-        let came = match fault {
+        let end = match fault {
             Some(Fault::Refused(kind)) => {
                 let after = world.retry_after.filter(|_| kind == Failure::Throttled);
-                let refused = operation.failed(kind, "Told", "refused for the test");
-                Came::Told(Err(Setback { after, ..refused }))
+                let refused = operation.failed(kind, "TestFault", "refused for the test");
+                CallEnd::Returns(Err(Setback { after, ..refused }))
             }
-            Some(Fault::Hangs) => Came::Hangs,
-            Some(Fault::Ends(false)) => Came::Ends,
+            Some(Fault::Hangs) => CallEnd::Hangs,
+            Some(Fault::Ends(false)) => CallEnd::Killed,
             _ => {
-                let told = act(&mut world, fault);
+                let result = act(&mut world, fault);
                 match fault {
-                    Some(Fault::Lost) => Came::Hangs,
-                    Some(Fault::Ends(_)) => Came::Ends,
-                    _ => Came::Told(told),
+                    Some(Fault::Lost) => CallEnd::Hangs,
+                    Some(Fault::Ends(_)) => CallEnd::Killed,
+                    _ => CallEnd::Returns(result),
                 }
             }
         };
         drop(world);
-        self.answer(came)
+        self.answer(end)
     }
 }
 
 impl Arm for Azure {
     fn get<'a>(&'a self, ask: &'a Ask) -> Call<'a, Resource> {
         self.call(ask.operation, |world, _| {
-            let answer = told(ask.operation, world.ask("GET", ask, None, None))?;
+            let answer = success(ask.operation, world.ask("GET", ask, None, None))?;
             let etag = answer.header("etag").map(str::to_owned);
             Ok(Resource { body: answer.body.unwrap_or_default(), etag })
         })
@@ -392,7 +400,7 @@ impl Arm for Azure {
 
     fn list<'a>(&'a self, ask: &'a Ask) -> Call<'a, Vec<Value>> {
         self.call(ask.operation, |world, _| {
-            Ok(listed(told(ask.operation, world.ask("GET", ask, None, None))?))
+            Ok(listed(success(ask.operation, world.ask("GET", ask, None, None))?))
         })
     }
 
