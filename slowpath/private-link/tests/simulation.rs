@@ -26,7 +26,7 @@ const HOUR: u64 = 3_600;
 
 #[test]
 fn whatever_happens_it_ends_as_wanted_or_says_why_not_and_others_things_stay() {
-    simulation::play("private-link --test simulation", &[], HISTORIES, history);
+    simulation::play("private-link --test simulation", HISTORIES, history);
 }
 
 struct History {
@@ -136,7 +136,7 @@ impl History {
             }
             11 => {
                 let alias = self.players[which].status().service.alias.clone();
-                world.knock(OTHER, "theirs", alias.as_deref());
+                world.request_connection(OTHER, "theirs", alias.as_deref());
             }
             12 => {
                 let connections = world.below(&format!("{service}/privateEndpointConnections"));
@@ -221,7 +221,7 @@ impl History {
     /// not.
     fn judge(&self, player: &Player) {
         let mut world = self.azure.world();
-        assert_eq!(world.trespasses, Vec::<String>::new());
+        assert_eq!(world.foreign_changes, Vec::<String>::new());
         let object = &player.object;
         let status = player.status();
         let (holds, reason) = player.why(Aspect::Available).expect("something is told");
@@ -278,7 +278,7 @@ impl History {
         for player in &self.players {
             assert!(player.gone, "{:#?}", player.status());
         }
-        assert_eq!(world.trespasses, Vec::<String>::new());
+        assert_eq!(world.foreign_changes, Vec::<String>::new());
         drop(world);
         assert_eq!(others(&self.azure), before);
         let mut world = self.azure.world();

@@ -3,23 +3,23 @@
 
 use fastrand::Rng;
 
-/// Runs the history of each `pinned` seed, which failed once, and then those of the seeds from 1 to
-/// `histories`. `SIMULATION_SEED=7` runs a single one, `SIMULATIONS=100000` that many. The seed of
-/// a failing history is printed with `test`, the package and name of the test for cargo.
+/// Runs the histories of the seeds from 1 to `histories`. `SIMULATION_SEED=7` runs a single one,
+/// `SIMULATIONS=100000` that many. The seed of a failing history is printed with `test`, the package
+/// and name of the test for cargo.
 #[expect(clippy::expect_used, reason = "a variable of the environment that is no number")]
-pub fn play(test: &str, pinned: &[u64], histories: u64, history: impl Fn(&mut Rng)) {
+pub fn play(test: &str, histories: u64, history: impl Fn(&mut Rng)) {
     let number = |name: &str| {
         let text = std::env::var(name).ok()?;
         Some(text.parse::<u64>().expect("a number"))
     };
-    let (pinned, seeds) = match number("SIMULATION_SEED") {
-        Some(seed) => (&[][..], seed..=seed),
-        None => (pinned, 1..=number("SIMULATIONS").unwrap_or(histories)),
+    let seeds = match number("SIMULATION_SEED") {
+        Some(seed) => seed..=seed,
+        None => 1..=number("SIMULATIONS").unwrap_or(histories),
     };
-    for seed in pinned.iter().copied().chain(seeds) {
-        let told = Seed { seed, test };
+    for seed in seeds {
+        let printed_if_it_fails = Seed { seed, test };
         history(&mut Rng::with_seed(seed));
-        drop(told);
+        drop(printed_if_it_fails);
     }
 }
 

@@ -15,9 +15,7 @@ const HISTORIES: u64 = 20_000;
 
 #[test]
 fn whatever_happens_it_tells_the_truth_registers_drains_and_ends() {
-    ::simulation::play("aws life", &[], HISTORIES, |rng| {
-        ::simulation::live(&mut World::new(rng), rng)
-    });
+    ::simulation::play("aws life", HISTORIES, |rng| ::simulation::live(&mut World::new(rng), rng));
 }
 
 /// The cloud: the emulator's target, calls in progress, and the reliability of answers.
