@@ -410,7 +410,7 @@ mod tests {
     fn each_section_fits_a_map_of_its_own_without_gaps() {
         let mut names = std::collections::BTreeSet::new();
         for term in Layout::new(&Sizes::DEFAULT).terms() {
-            let value = term.section.map_value_bytes(term.bytes_each);
+            let value = term.section.map_value_bytes();
             assert!(term.section.map_name().len() <= 15 && names.insert(term.section.map_name()));
             assert_eq!(value % 8, 0, "{}", term.name);
             let whole = value.max(term.bytes_each);

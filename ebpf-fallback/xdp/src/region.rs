@@ -1,10 +1,11 @@
 //! Maps of the region for `tables`: one array per section, found by name.
 //!
-//! The loader replaces them by the maps of a region, or sets their sizes. The value sizes are those
-//! of `Section::map_value_bytes`; the numbers of rows are in [`TOLD`].
+//! The loader replaces them by the maps of a region, or sets their sizes. The numbers of rows are
+//! in [`TOLD`].
 
 use aya_ebpf::btf_maps::Array;
 use aya_ebpf::macros::btf_map;
+use tables::layout::Section;
 use tables::told::Told;
 
 /// Constants that the loader sets.
@@ -15,43 +16,44 @@ static TOLD: Told = Told::NOTHING;
 const MAPPED: usize = 1024;
 
 macro_rules! sections {
-    ($($name:ident $bytes:literal)*) => {$(
+    ($($name:ident $section:ident)*) => {$(
         #[btf_map]
-        static $name: Array<[u64; $bytes / 8], 1, MAPPED> = Array::new();
+        static $name: Array<[u64; Section::$section.map_value_bytes() / 8], 1, MAPPED> =
+            Array::new();
     )*};
 }
 
 sections! {
-    HEADER 4096
-    TUNNELS 512
-    SETTINGS 2816
-    SERVICES 256
-    FRONTEND_KINDS 128
-    FRONTEND_HEADS 8
-    FRONTEND_BITS 8
-    FRONTEND_FILTER 8
-    FRONTENDS 64
-    BACKENDS 128
-    NEXT_HOPS 64
-    PATH_MTUS 8
-    SLOTS 8
-    COUNTERS 64
-    FLOW_INDEX 256
-    FLOW_LOCKS 8
-    FLOW_FILTER 8
-    FLOW_STATE 64
-    PATHS 192
-    PATH_FRONTS 64
-    PATH_LINKS 8
-    UNCONFIRMED 8
-    OPTION_SLABS 320
-    SLAB_LINKS 8
-    LEG_COPIES 704
-    FRAGMENTS 256
-    FRAGMENT_LOCKS 8
-    AFFINITIES 256
-    AFFINITY_LOCKS 8
-    NAT_MAPS 8192
-    SCOPES 32
-    RETURN_LEGS 128
+    HEADER Header
+    TUNNELS Tunnels
+    SETTINGS Settings
+    SERVICES Services
+    FRONTEND_KINDS FrontendKinds
+    FRONTEND_HEADS FrontendHeads
+    FRONTEND_BITS FrontendBits
+    FRONTEND_FILTER FrontendAddresses
+    FRONTENDS Frontends
+    BACKENDS Backends
+    NEXT_HOPS NextHops
+    PATH_MTUS PathMtus
+    SLOTS Slots
+    COUNTERS Counters
+    FLOW_INDEX FlowIndex
+    FLOW_LOCKS FlowLocks
+    FLOW_FILTER FlowAddresses
+    FLOW_STATE FlowState
+    PATHS Paths
+    PATH_FRONTS PathFronts
+    PATH_LINKS PathLinks
+    UNCONFIRMED Unconfirmed
+    OPTION_SLABS OptionSlabs
+    SLAB_LINKS SlabLinks
+    LEG_COPIES LegCopies
+    FRAGMENTS Fragments
+    FRAGMENT_LOCKS FragmentLocks
+    AFFINITIES Affinities
+    AFFINITY_LOCKS AffinityLocks
+    NAT_MAPS NatMaps
+    SCOPES Scopes
+    RETURN_LEGS ReturnLegs
 }

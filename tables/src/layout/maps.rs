@@ -1,6 +1,6 @@
 //! Names and value sizes of the BPF maps that hold sections.
 
-use super::{BUCKET_ENTRIES, Section};
+use super::{BUCKET_ENTRIES, Section, Sizes};
 
 impl Section {
     /// Name of the section's BPF map; at most 15 bytes, the kernel's limit.
@@ -46,10 +46,11 @@ impl Section {
         }
     }
 
-    /// Size in bytes of a value of the section's map, where elements have `each` bytes. Values are
+    /// Size in bytes of a value of the section's map, the same for regions of any sizes. Values are
     /// contiguous like the elements, so this only determines how much one lookup in the kernel
     /// returns.
-    pub const fn map_value_bytes(self, each: usize) -> usize {
+    pub const fn map_value_bytes(self) -> usize {
+        let (_, _, each, _, _) = Sizes::SMALL.row(self);
         match self {
             // A bucket: a lookup examines all four entries.
             Section::FlowIndex | Section::Fragments | Section::Affinities => BUCKET_ENTRIES * 64,

@@ -25,7 +25,7 @@ const SYSTEM: &str = "/sys/fs/bpf";
 
 /// Returns the shape of a section's map.
 fn shape(term: &Term) -> Shape {
-    let value = term.section.map_value_bytes(term.bytes_each);
+    let value = term.section.map_value_bytes();
     // A map has at least one value; a section may have no elements.
     Shape::array(value as u32, (term.count * term.bytes_each).div_ceil(value).max(1) as u32)
 }

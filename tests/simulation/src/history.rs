@@ -4,8 +4,8 @@
 use fastrand::Rng;
 
 /// Runs the histories of the seeds from 1 to `histories`. `SIMULATION_SEED=7` runs a single one,
-/// `SIMULATIONS=100000` that many. The seed of a failing history is printed with `test`, the package
-/// and name of the test for cargo.
+/// `SIMULATIONS=100000` that many. The seed of a failing history is printed with `test`, the
+/// package and name of the test for cargo.
 #[expect(clippy::expect_used, reason = "a variable of the environment that is no number")]
 pub fn play(test: &str, histories: u64, history: impl Fn(&mut Rng)) {
     let number = |name: &str| {

@@ -57,7 +57,7 @@ impl<A: Copy> Kernel<A> {
         let mut loader = EbpfLoader::new();
         loader.override_global("TOLD", told.bytes(), true);
         for term in terms {
-            let value = term.section.map_value_bytes(term.bytes_each);
+            let value = term.section.map_value_bytes();
             let entries = (term.count * term.bytes_each).div_ceil(value).max(1);
             loader.map_max_entries(term.section.map_name(), entries as u32);
         }
