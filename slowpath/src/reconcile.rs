@@ -240,11 +240,17 @@ impl<'r> Reconcile<'r> {
             // None of the change concerns the region.
             self.taken(Ok(()), time);
         }
+        // Only frontends that are done are advertised. Their status may change without a new
+        // generation: a slowpath that restarts commits what is in force already.
+        let status_changed = self.reconciler.take_status_changed();
         if self.region.generation() != before {
             self.lcores.switch(time.steady);
             self.publish();
-        } else if !self.reconciler.awaits_lcores() && self.lcores.switched() {
-            self.shared.news().event();
+        } else {
+            let switched = !self.reconciler.awaits_lcores() && self.lcores.switched();
+            if switched || status_changed {
+                self.shared.news().event();
+            }
         }
         self.hops.follow(&mut self.plane, time.steady);
     }

@@ -3,6 +3,7 @@
 use super::*;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::task::{Context, Waker};
 use std::time::SystemTime;
 
 use crate::health::Able;
@@ -342,6 +343,37 @@ fn a_frontend_is_done_when_every_lcore_has_acknowledged_it() {
     assert_eq!(progress(&reconcile), Progress::Pending, "it lags");
     stage.pass(200, &mut reconcile, Some(&mut lcore));
     assert_eq!(progress(&reconcile), Progress::Done);
+}
+
+/// BGP advertises frontends that are done, and looks only when it is notified.
+#[test]
+fn bgp_is_notified_of_frontends_that_are_done_without_a_new_generation() {
+    let mut stage = Stage::new("restarted");
+    let (mut reconcile, _) = stage.start();
+    stage.backends(&["10.0.2.11"]);
+    stage.pass(1000, &mut reconcile, None);
+    drop(reconcile);
+    let (mut reconcile, shared) = stage.start();
+    let generation = stage.region.generation();
+    stage.pass(1000, &mut reconcile, None);
+    assert_eq!(stage.region.generation(), generation);
+    let progress = |reconcile: &Reconcile<'_>| {
+        reconcile.desired.writer.tables().frontends().next().unwrap().status().progress
+    };
+    let notified = || {
+        let wait = std::pin::pin!(shared.news().wait());
+        wait.poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    };
+    assert_eq!(progress(&reconcile), Progress::Pending, "no lcore is running");
+    // The next step does not check the lcores' status, which would notify BGP as well.
+    while reconcile.lcores.is_due(stage.now + Duration::from_millis(20)) {
+        stage.pass(20, &mut reconcile, None);
+    }
+    let _fastpath = stage.region.claim(Role::Fastpath).unwrap();
+    let mut lcore = FakeLcore::join(stage.region);
+    while notified() {}
+    stage.pass(20, &mut reconcile, Some(&mut lcore));
+    assert_eq!((progress(&reconcile), notified()), (Progress::Done, true));
 }
 
 #[test]

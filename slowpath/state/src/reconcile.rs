@@ -64,6 +64,8 @@ pub struct Reconciler {
     blocked: Option<Refusal>,
     /// Number of updates left that get a batch of their own, after a batch was rejected as a whole.
     alone: usize,
+    /// Whether the status of a row changed since the last [`Reconciler::take_status_changed`].
+    status_changed: bool,
 }
 
 /// Address after which a pass continues; `None` at its start.
@@ -119,7 +121,13 @@ impl Reconciler {
             quarantined: HashMap::default(),
             blocked: None,
             alone: 0,
+            status_changed: false,
         }
+    }
+
+    /// Returns whether steps changed the status of a row since the last call.
+    pub fn take_status_changed(&mut self) -> bool {
+        std::mem::take(&mut self.status_changed)
     }
 
     /// Returns the revision since which the next step needs changes.
@@ -215,6 +223,7 @@ impl Reconciler {
             for told in batch.told {
                 if let Some(row) = told.row {
                     row.set_status(Progress::Done, told.note, now.wall);
+                    self.status_changed = true;
                 }
             }
         }
@@ -332,6 +341,7 @@ impl Reconciler {
         self.jobs.failed(told.address, told.revision, again, &refusal.0);
         if let Some(row) = told.row {
             row.set_status(Progress::Error(refusal.0.as_str().into()), told.note, now.wall);
+            self.status_changed = true;
         }
     }
 
@@ -356,6 +366,7 @@ impl Reconciler {
             // It was shown as rejected and is now accepted.
             if let (Some(row), 1..) = (&told.row, self.jobs.failures(&told.address)) {
                 row.set_status(Progress::Pending, told.note, now.wall);
+                self.status_changed = true;
             }
             self.jobs.done(&told.address);
         }
